@@ -60,7 +60,7 @@ std::string sandbox_level(const Arguments& arguments);
 /// What a command that replays a case has of --sandbox and --env: " --sandbox off".
 std::string sandbox_options(const Arguments& arguments);
 
-/// A note for each variable of --env that is not set: the library does not get it.
+/// One note on the variables of --env that are not set: the library does not get them. Empty where all are set.
 std::vector<std::string> unset_variables(const Arguments& arguments);
 
 std::unique_ptr<Candidate> open_candidate(const Arguments& arguments, bool show_stderr);
@@ -84,6 +84,8 @@ std::vector<std::string> unknown_exports(const CandidateInfo& info, const Argume
 void check_required(const Arguments& arguments, const CandidateInfo& info);
 
 attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Candidate& candidate);
+/// The same without a candidate: that of --precision, or the default.
+attncheck::ref::RoundingClass rounding_of(const Arguments& arguments);
 
 /// What the library takes, as the command line or the library says. Throws UsageError unless every
 /// operator, field and output is known.

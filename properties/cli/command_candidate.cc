@@ -127,11 +127,14 @@ std::string sandbox_options(const Arguments& arguments) {
 }
 
 std::vector<std::string> unset_variables(const Arguments& arguments) {
-    std::vector<std::string> notes;
+    std::vector<std::string> names;
     for (const std::string& name : arguments.variables)
-        if (!std::getenv(name.c_str()))
-            notes.push_back(fmt::format("the variable {} of --env is not set: the library runs without it", printable(name)));
-    return notes;
+        if (!std::getenv(name.c_str()) && std::ranges::find(names, printable(name)) == names.end())
+            names.push_back(printable(name));
+    if (names.empty()) return {};
+    const bool is_one = names.size() == 1;
+    return {fmt::format("the variable{} {} of --env {} not set: the library runs without {}", is_one ? "" : "s",
+                        fmt::join(names, ", "), is_one ? "is" : "are", is_one ? "it" : "them")};
 }
 
 std::string sandbox_level(const Arguments& arguments) {
@@ -252,15 +255,27 @@ attncheck::ref::RoundingClass rounding_of(const Arguments& arguments, const Cand
     } catch (const std::invalid_argument& e) {
         throw UsageError(fmt::format(
             "{} '{}': {}",
-            arguments.precision.empty() ? "the library's attncheck_precision()" : "--precision",
+            !arguments.precision.empty()                         ? "--precision"
+            : arguments.candidate.starts_with(kPythonPrefix) ? "precision= of a kernel"
+                                                             : "the library's attncheck_precision()",
             text, e.what()));
+    }
+}
+
+attncheck::ref::RoundingClass rounding_of(const Arguments& arguments) {
+    try {
+        return attncheck::ref::parse_rounding_class(arguments.precision.empty() ? "default" : arguments.precision);
+    } catch (const std::invalid_argument& e) {
+        throw UsageError(fmt::format("--precision '{}': {}", arguments.precision, e.what()));
     }
 }
 
 std::string checked_features(const Arguments& arguments, const Candidate& candidate) {
     const std::string& text =
         arguments.features.empty() ? candidate.info().features : arguments.features;
-    const char* source = arguments.features.empty() ? "the library's attncheck_features()" : "--features";
+    const char* source = !arguments.features.empty()                        ? "--features"
+                         : arguments.candidate.starts_with(kPythonPrefix) ? "features= of a kernel"
+                                                                          : "the library's attncheck_features()";
     try {
         for (const std::string& op : operators_of(text)) {
             const Operator* known = find_operator(op);

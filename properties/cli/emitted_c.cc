@@ -368,7 +368,7 @@ std::string compression(const EmittedCase& made) {
 }  // namespace
 
 std::string emitted_c(const EmittedCase& made) {
-    return fmt::format(fmt::runtime(kCHead), made.line) +
+    return fmt::format(fmt::runtime(kCHead), made.line, made.rounding) +
            (made.attention     ? Attention(made).text()
             : made.compression ? compression(made)
             : made.is_merge    ? merge(made)

@@ -165,14 +165,13 @@ std::vector<const Tensor*> EmittedCase::outputs() const {
     return out;
 }
 
-EmittedCase emitted_case(const Operator& op, const Spec& spec) {
+EmittedCase emitted_case(const Operator& op, const Spec& spec, const ref::RoundingClass& rounding) {
     if (!op.schema().entry.pack)
         throw UsageError(op.name() + " has no call of its own: it chains other operators");
     if (!spec.edits.empty()) throw UsageError("the case has edited arguments: there is nothing to compute");
-    EmittedCase out{.line = print(spec), .call = op.build(spec), .bounds = {}, .attention = {},
-                    .compression = {}};
+    EmittedCase out{.line = print(spec), .rounding = ref::print_rounding_class(rounding), .call = op.build(spec),
+                    .bounds = {}, .attention = {}, .compression = {}};
     check_size(out.call);
-    const ref::RoundingClass rounding = ref::parse_rounding_class("default");
     if (const AttentionOperator* const attention = op.attention()) {
         const AttentionProblem problem = attention->problem(spec);
         out.attention = emitted_attention(spec, out.call, problem);

@@ -56,6 +56,7 @@ struct EmittedCompression {
 
 struct EmittedCase {
     std::string line;
+    std::string rounding;  ///< the class of the bounds, in words of --precision
     Call call;
     /// Of what is compared, in the order of the call; infinite where overflow excuses an element.
     std::vector<std::pair<std::string, std::vector<double>>> bounds;
@@ -70,7 +71,8 @@ struct EmittedCase {
     std::vector<const Tensor*> outputs() const;  ///< likewise
 };
 
-/// Throws UsageError for cases that are too large, have no call of their own, or are edited.
-EmittedCase emitted_case(const Operator& op, const Spec& spec);
+/// With the bounds of that class. Throws UsageError for cases that are too large, have no call of their own, or are
+/// edited.
+EmittedCase emitted_case(const Operator& op, const Spec& spec, const ref::RoundingClass& rounding);
 
 }  // namespace attncheck::properties

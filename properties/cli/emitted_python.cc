@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kHead = R"py("""{0}
-One case of an attention kernel, by itself. Write the kernel below and run: python THIS_FILE"""
+One case of an attention kernel, by itself; bounds of the rounding class '{8}'. Write the kernel below and run: python THIS_FILE"""
 import base64, json, sys
 import {7}numpy as np{1}
 def kernel({2}):
@@ -280,7 +280,7 @@ std::string emitted_python(const EmittedCase& made, bool torch) {
     const std::string types = types_of(made);
     return fmt::format(fmt::runtime(kHead), made.line, torch ? ", torch" : "", names, outputs,
                        data.dump(), types, has_mask ? kNumbersOrMask : kNumbers,
-                       types.find("ml_dtypes") == types.npos ? "" : "ml_dtypes, ") +
+                       types.find("ml_dtypes") == types.npos ? "" : "ml_dtypes, ", made.rounding) +
            expectation_of(made) +
            fmt::format(fmt::runtime(kTail), torch ? kToTorch : "arguments", got);
 }

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <sstream>
+#include <string_view>
 
 #include "properties/report/exit_status.h"
 #include "properties/report/terminal.h"
@@ -28,13 +31,45 @@ public:
     }
 };
 
+constexpr const char* kVerify = "verify";  ///< whose example the program has
+
+struct Example {
+    std::string_view command, line;
+};
+
+constexpr Example kExamples[] = {
+    {"list", "list --candidate ./libmykernel.so"},
+    {kVerify, "verify --candidate ./libmykernel.so --op attention"},
+    {"reproduce", "reproduce @1 --dump tensors"},
+    {"judge", "judge call.npz --op attention"},
+    {"merge", "merge a.json b.json --json all.json"},
+    {"explain", "explain value_shift --op attention"},
+    {"cases", "cases attention"},
+    {"mutants", "mutants --only NC-01 --json scores.json"},
+    {"manual", "manual | man -l -"},
+    {"completion", "completion bash > attncheck.bash"}};
+
+/// Exit statuses, then the example of a command.
+std::string footer_of(const std::string& command) {
+    std::string footer = "Exit status:\n";
+    for (const ExitMeaning& one : kExitMeanings) footer += fmt::format("  {:<4} {}\n", one.status, one.meaning);
+    return footer + "\nExample: " + help_example(command);
+}
+
 }  // namespace
 
 void set_help(CLI::App& app) {
     app.formatter(std::make_shared<ShortLines>());
-    std::string footer = "Exit status:\n";
-    for (const ExitMeaning& one : kExitMeanings) footer += fmt::format("  {:<4} {}\n", one.status, one.meaning);
-    app.footer(footer + "\nExample: attncheck verify --candidate ./libmykernel.so --op attention");
+    app.footer(footer_of(kVerify));
+}
+
+std::string help_example(const std::string& command) {
+    const auto* const at = std::ranges::find(kExamples, command, &Example::command);
+    return "attncheck " + (at == std::end(kExamples) ? command : std::string(at->line));
+}
+
+void set_examples(CLI::App& app) {
+    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) command->footer(footer_of(command->get_name()));
 }
 
 }  // namespace attncheck::properties

@@ -16,14 +16,8 @@ int judge_command(const Arguments& arguments) {
     mallopt(M_TRIM_THRESHOLD, kNeverReturned);
     const TensorFile file = read_tensor_file(
         arguments.tensor_file, arguments.ops.empty() ? std::string() : arguments.ops.front());
-    attncheck::ref::RoundingClass rounding;
+    const attncheck::ref::RoundingClass rounding = rounding_of(arguments);
     GivenVerdict given;
-    try {
-        rounding = attncheck::ref::parse_rounding_class(
-            arguments.precision.empty() ? "default" : arguments.precision);
-    } catch (const std::invalid_argument& e) {
-        throw UsageError(fmt::format("--precision '{}': {}", arguments.precision, e.what()));
-    }
     try {
         given = judge_given(*find_operator(file.op), file.call, rounding, arguments.profile,
                             arguments.samples);

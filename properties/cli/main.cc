@@ -65,7 +65,7 @@ int merge(const Arguments& arguments) {
     for (const auto& path : arguments.files) {
         texts.emplace_back(path, read_report(path));
     }
-    const MergedReport merged = merge_json(texts);
+    const MergedReport merged = merge_json(texts, arguments.json);
     if (!merged.missing_shards.empty() && !arguments.partial)
         throw UsageError(fmt::format("no report of shard {} of {}; --partial merges what is there",
                                      fmt::join(merged.missing_shards, ", "), merged.shards));
@@ -165,6 +165,7 @@ int run(int argc, char** argv) {
     ManualCommands manuals;
     add_manual_commands(app, manuals);
 
+    set_examples(app);
     refuse_empty_values(app);
 
     try {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "properties/cli/help.h"
 #include "properties/cli/names.h"
 #include "properties/cli/option_checks.h"
 #include "properties/report/exit_status.h"
@@ -210,6 +211,9 @@ std::string manual_page(const CLI::App& app, const std::string& version) {
     out += ".SH \"EXIT STATUS\"\n";
     for (const ExitMeaning& one : kExitMeanings)
         out += fmt::format(".TP\n{}\n{}\n", one.status, roff(one.meaning));
+    out += ".SH EXAMPLES\n.nf\n";
+    for (const CLI::App* sub : subs) out += roff(help_example(sub->get_name())) + "\n";
+    out += ".fi\n";
     out += ".SH ENVIRONMENT\n.TP\nNO_COLOR\nNo colours on a terminal, whatever the value, unless it is empty.\n"
            ".TP\nXDG_CACHE_HOME\nThe folder of attncheck/last.json, the report of the last run that found something "
            "[~/.cache].\n";

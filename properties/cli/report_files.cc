@@ -19,6 +19,15 @@
 namespace attncheck::properties {
 namespace {
 
+/// The class that the cases of a report were judged by.
+ref::RoundingClass declared_in(const Json& report) {
+    try {
+        return ref::parse_rounding_class(report.value("precision", Json::object()).value("declared", "default"));
+    } catch (const std::invalid_argument&) {  // of a report that something else wrote
+        return ref::parse_rounding_class("default");
+    }
+}
+
 /// The most telling counterexample of each cause as a program; cases that have none are left out.
 std::map<int, std::string> programs_of(const std::string& json) {
     constexpr std::size_t kMost = 8, kLongest = 100'000;  ///< of causes; characters of a program
@@ -34,7 +43,7 @@ std::map<int, std::string> programs_of(const std::string& json) {
         try {
             const Spec spec = parse(lines[number], schemas());
             const std::string text =
-                emitted_python(emitted_case(*find_operator(spec.schema->op), spec), false);
+                emitted_python(emitted_case(*find_operator(spec.schema->op), spec, declared_in(report)), false);
             if (text.size() <= kLongest) out[number] = text;
         } catch (const std::exception&) {
             // An edited case, a composition, or one too large for a program.
@@ -47,17 +56,24 @@ std::map<int, std::string> programs_of(const std::string& json) {
 std::string badge_of(const std::string& json) {
     const Json report = Json::parse(json);
     const std::string verdict = report.at("verdict");
-    std::int64_t cases = 0;
-    for (const Json& property : report.at("properties")) cases += property.at("cases").get<std::int64_t>();
+    std::int64_t cases = 0, waived = 0;
+    for (const Json& property : report.at("properties")) {
+        cases += property.at("cases").get<std::int64_t>();
+        waived += property.at("waived").get<std::int64_t>();
+    }
     const std::size_t causes = report.at("causes").size();
-    const std::string message = verdict == "held" ? fmt::format("held, {} cases", cases)
+    // Those of a baseline, and waived ones: it is known that they are wrong.
+    const std::string known = (causes == 0 ? "" : fmt::format(", {} known cause{}", causes, causes == 1 ? "" : "s")) +
+                              (waived == 0 ? "" : fmt::format(", {} waived", waived));
+    const std::string message = verdict == "held" ? fmt::format("held, {} cases{}", cases, known)
                                 : verdict == "falsified"
                                     ? fmt::format("falsified, {} cause{}", causes, causes == 1 ? "" : "s")
                                     : verdict;
     const Json badge{{"schemaVersion", 1},
                      {"label", "attncheck"},
                      {"message", message},
-                     {"color", verdict == "held" ? "brightgreen" : verdict == "falsified" ? "red" : "yellow"}};
+                     {"color", verdict == "held" ? (known.empty() ? "brightgreen" : "yellowgreen")
+                               : verdict == "falsified" ? "red" : "yellow"}};
     return badge.dump() + "\n";
 }
 

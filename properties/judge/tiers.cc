@@ -164,6 +164,11 @@ double rms_limit(double rows, double tests) {
     return std::sqrt(high);
 }
 
+/// Other roundings to half have errors as large, of which the variance is known from above only.
+static bool tells_casts(const ref::RoundingClass& declared) {
+    return declared.scaling != ref::Scaling::half && !declared.steps_rounded && !declared.scores_rounded;
+}
+
 Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,
                     const NoiseOf& noise_of, TierScores* scores, const HypothesesOf& hypotheses) {
     for (const TierTensor& tensor : tensors)
@@ -173,7 +178,7 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
     Verdict verdict;
     for (std::size_t k = 0; k < tensors.size(); ++k) {
         const TierTensor& tensor = tensors[k];
-        if (!tensor.cast.empty() && tensor.dtype != ref::Dtype::fp32)
+        if (!tensor.cast.empty() && tensor.dtype != ref::Dtype::fp32 && tells_casts(declared))
             verdict.casts.push_back(measured[k].evidence());
         auto found = measured[k].judge(tests.elements, tests.slices, tests.filters, own);
         if (!found || verdict.failed()) continue;

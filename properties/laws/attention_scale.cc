@@ -1,16 +1,39 @@
 // Attention laws of scaled numbers: powers of two, to the bit.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "properties/laws/attention_laws.h"
 #include "properties/laws/attention_run.h"
 
 namespace attncheck::properties {
+namespace {
+
+/// Under scale=half the scale, its root, or either times log2 e is multiplied into query or key and the product stored:
+/// whether these products are normal numbers of the storage type.
+bool are_stored_products_normal(const AttentionProblem& problem, const PropertyContext& context) {
+    if (context.rounding.scaling != ref::Scaling::half || problem.dtype == ref::Dtype::fp32) return true;
+    constexpr double kLog2E = 1.4427, kRounding = 1.01;
+    const double scale = std::fabs(problem.scale);
+    const double least = std::min(1.0, scale) / kRounding, most = std::max(1.0, kLog2E * scale) * kRounding;
+    for (const Bits* tensor : {&problem.query, &problem.key})
+        for (const std::uint32_t bits : *tensor) {
+            const double value = std::fabs(ref::decode(problem.dtype, bits));
+            if (value != 0 && scale != 0 && std::isfinite(value) &&
+                (value * most > ref::max_finite(problem.dtype) || value * least < ref::min_normal(problem.dtype)))
+                return false;
+        }
+    return true;
+}
+
+}  // namespace
 
 /// (2^a Q, 2^-a K) has the logits of (Q, K).
 /// Why     every product q k is the same number; away from overflow and underflow rounding does not
 ///         look at exponents. dq goes with K, dk with Q.
 /// Domain  moderate data, numbers below 2^-7 set to zero; ropes follow. Not where sums are kept in
-///         fp16, whose small sums are subnormal.
+///         fp16, whose small sums are subnormal, nor where scale=half stores products that are no normal numbers.
 /// Demand  the same bits; dq and dk scaled, where they are normal numbers.
 /// Kills   in the gradient NSG-05 06 x03 x12 x13 x35; in the forward no mutant of the arithmetic,
 ///         only NSF-x58 x59 x60 NCA-ALL-11 (memory, reuse of a buffer), which others kill as well.
@@ -22,7 +45,8 @@ Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyCont
     AttentionProblem scaled = problem;
     const int exponent = Random(mix(spec.seed)).pick<int>({-3, -1, 1, 3});
     if (!scale_exactly(problem.dtype, scaled.query, exponent) ||
-        !scale_exactly(problem.dtype, scaled.key, -exponent))
+        !scale_exactly(problem.dtype, scaled.key, -exponent) ||
+        !are_stored_products_normal(problem, context) || !are_stored_products_normal(scaled, context))
         return inapplicable();
     const AttentionRun left(of, problem, context), right(of, scaled, context);
     if (auto trouble = first_trouble({&left, &right})) return *trouble;

@@ -5,12 +5,22 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <variant>
 
 #include "properties/case/derived.h"
 #include "properties/laws/relation_checks.h"
 
 namespace attncheck::properties {
 namespace {
+
+/// Whether the edit keeps to what the candidate declares. A number that is a field of the case, too, is one of its values.
+bool is_declared(const Edit& edit, const Spec& spec, const PropertyContext& context) {
+    const auto number = std::get_if<std::int64_t>(&edit.value);
+    if (!number || !edit.attribute.empty() || !edit.index.empty() || spec.schema->number(edit.name) < 0) return true;
+    Spec other = spec;
+    other.set(edit.name, *number);
+    return context.takes(other);
+}
 
 /// Applies up to three of the edits, those after which the call is still legal.
 std::vector<std::string> apply_some(std::vector<Edit> edits, std::uint64_t seed, Call& call) {
@@ -48,7 +58,9 @@ Property unusual_arguments_property(const MakeProblem& problem, EffectlessEdits 
         Verdict verdict = inapplicable();
         for (std::uint64_t way = 0; way < kWays; ++way) {
             CaseProblem unusual = usual;
-            const std::vector<std::string> applied = apply_some(edits(spec), spec.seed + way, unusual.call);
+            std::vector<Edit> allowed = edits(spec);
+            std::erase_if(allowed, [&](const Edit& edit) { return !is_declared(edit, spec, context); });
+            const std::vector<std::string> applied = apply_some(std::move(allowed), spec.seed + way, unusual.call);
             if (applied.empty()) break;
             verdict = check_agreement(spec, context, unusual);
             if (verdict.kind == Verdict::Kind::declined) continue;

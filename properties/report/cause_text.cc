@@ -4,9 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <ostream>
 #include <set>
+#include <string_view>
 
+#include "properties/case/printable.h"
 #include "properties/report/terminal.h"
 
 namespace attncheck::properties {
@@ -56,10 +59,19 @@ std::string to_look_at(const std::string& line) {
     return out;
 }
 
+/// A path as a word of a shell command, in quotes only where it needs them.
+std::string shell_word(const std::string& path) {
+    const bool is_plain = std::ranges::all_of(path, [](unsigned char ch) {
+        return std::isalnum(ch) != 0 || std::string_view("_./+,=@%-").find(static_cast<char>(ch)) != std::string_view::npos;
+    });
+    return is_plain ? path : shell_quoted(path);
+}
+
 class CausePrinter {
 public:
-    CausePrinter(std::ostream& out, const std::vector<Failure>& failures, const std::vector<int>& numbers)
-        : out_(out), failures_(failures), numbers_(numbers) {}
+    CausePrinter(std::ostream& out, const std::vector<Failure>& failures, const std::vector<int>& numbers,
+                 const std::string& path)
+        : out_(out), failures_(failures), numbers_(numbers), path_(path) {}
 
     void print(const Cause& cause, bool verbose) const {
         const std::size_t best = cause.failures.front();
@@ -70,7 +82,8 @@ public:
         if (cause.checks_nothing)
             line("note", "no illegal call was rejected; --no-validation leaves such calls out");
         if (cause.has_name) line("looks like", name_of(cause));
-        if (first.certificate.starts_with(kNotAlone)) line("note", first.certificate);
+        if (first.certificate.starts_with(kNotAlone) || first.certificate.ends_with(kShownAsFound))
+            line("note", first.certificate);
         if (!cause.has_name && !cause.checks_nothing) line("wrong", worst_of(first.message));
         out_ << fmt::format("  {:<11} {}\n", head_of_case(first.certificate),
                             verbose ? first.case_line : to_look_at(first.case_line));
@@ -83,12 +96,18 @@ public:
                     out_ << fmt::format("  @{:<10} {}.{}: {}\n{:14}{}\n", numbers_[i], failures_[i].op,
                                         failures_[i].property, failures_[i].failure, "",
                                         failures_[i].case_line);
-        line("replay", fmt::format("attncheck reproduce @{}", numbers_[best]));
+        // Not broken, as case lines are not: it is there to be copied.
+        out_ << fmt::format("  {:<11} {}\n", "replay", replay_of(best));
     }
 
 private:
     void line(const char* head, const std::string& text) const {
         out_ << fitted(out_, fmt::format("  {:<11} {}\n", head, text), kIndent);
+    }
+
+    std::string replay_of(std::size_t i) const {
+        if (path_.empty() && !failures_[i].replay.empty()) return printable(failures_[i].replay);
+        return fmt::format("attncheck reproduce @{}{}", numbers_[i], path_.empty() ? "" : " --report " + shell_word(path_));
     }
 
     /// With those of its hypotheses that most failures share.
@@ -145,6 +164,7 @@ private:
     std::ostream& out_;
     const std::vector<Failure>& failures_;
     const std::vector<int>& numbers_;
+    const std::string& path_;  ///< of the report that has the numbers; empty: that of the last run
 };
 
 }  // namespace
@@ -169,10 +189,10 @@ std::vector<Cause> print_causes(std::ostream& out, const RunReport& report, bool
 }
 
 std::vector<Cause> print_causes(std::ostream& out, const std::vector<Failure>& failures,
-                                bool rejects_nothing, bool verbose) {
+                                bool rejects_nothing, bool verbose, const std::string& path) {
     std::vector<Cause> causes = causes_of(failures, rejects_nothing);
     const std::vector<int> numbers = numbers_of(causes, failures.size());
-    const CausePrinter printer(out, failures, numbers);
+    const CausePrinter printer(out, failures, numbers, path);
     for (std::size_t k = 0; k < causes.size(); ++k) {
         if (k == kMostCauses && !verbose) {
             out << fmt::format("\nand {} more: -v shows them\n", causes.size() - kMostCauses);

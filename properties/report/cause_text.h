@@ -14,9 +14,10 @@ namespace attncheck::properties {
 /// every counterexample of a cause. Prints nothing when nothing failed.
 std::vector<Cause> print_causes(std::ostream& out, const RunReport& report, bool verbose);
 
-/// The same for failures that come from elsewhere.
+/// The same for failures that come from elsewhere: "@N" is one of the JSON report `path`. Without a path each has the
+/// command that replays it.
 std::vector<Cause> print_causes(std::ostream& out, const std::vector<Failure>& failures,
-                                bool rejects_nothing, bool verbose);
+                                bool rejects_nothing, bool verbose, const std::string& path = {});
 
 /// ": 2 causes in 12 laws"
 std::string verdict_text(const std::vector<Cause>& causes, const RunReport& report);

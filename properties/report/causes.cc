@@ -179,7 +179,7 @@ std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_
         const Rank rank = rank_of(one);
         const bool is_statistical = one.tier == Tier::filter || one.tier == Tier::deviation;
         // Of one that the run had no time to shrink, the case is as large as it was found.
-        const bool is_as_found = one.certificate.starts_with("not shrunk") || is_unsteady(one);
+        const bool is_as_found = !is_of_shrunk(one.certificate) || is_unsteady(one);
         return std::tuple(is_as_found, is_statistical ? deviation : rank, needs_company(one),
                           one.case_line.size(), i);
     };
@@ -208,7 +208,7 @@ std::vector<Failure> failures_of(const RunReport& report) {
     std::vector<Failure> all;
     for (const PropertyReport& p : report.properties)
         for (const Counterexample& found : p.counterexamples)
-            all.push_back({p.op, p.property, found.failure, found.message, print(found.spec), found.tier,
+            all.push_back({p.op, p.property, found.failure, message_of(found), print(found.spec), found.tier,
                            found.matters, found.certificate});
     return all;
 }

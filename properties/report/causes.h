@@ -15,6 +15,7 @@ struct Failure {
     std::string op, property, failure, message, case_line;
     Tier tier = Tier::relation;
     std::string matters, certificate;
+    std::string replay = {};  ///< the command that replays it; empty: "@N" of the last run does
 
     /// A call with illegal arguments.
     bool is_edited() const;

@@ -264,7 +264,7 @@ Json to_json_value(const RunReport& report, const PropertyReport& property,
     return {{"case", print(found.spec)},
             {"original_case", print(found.original)},
             {"shrinks", found.steps_taken},
-            {"message", found.failure + ": " + found.message},
+            {"message", found.failure + ": " + message_of(found)},
             {"reproduce", reproduce_command(report, property, found)},
             {"failure", found.failure},
             {"tier", name_of(found.tier)},
@@ -326,7 +326,7 @@ std::string to_json(const RunReport& report) {
         {"precision",
          {{"declared", report.precision},
           {"looks_like", observed_precision(report)},
-          {"wider_than_seen", wider_than_seen(report.precision, observed_bounds(report))}}},
+          {"wider_than_seen", wider_than_seen(report)}}},
         {"properties", properties}};
     if (report.interrupted) {  // for the run that goes on
         whole["finished"] = Json::array();

@@ -16,6 +16,8 @@ Failure failure_of(const Json& property, const Json& found) {
     one.case_line = found.value("case", "");
     one.matters = found.value("matters", "");
     one.certificate = found.value("certificate", "");
+    one.replay = found.value("reproduce", "");
+    if (one.message.empty()) one.message = found.value("message_as_found", "");  // of a version that left it out
     try {
         one.tier = tier_named(found.value("tier", "relation"));
     } catch (const std::invalid_argument&) {  // of a version that has other tiers

@@ -247,8 +247,12 @@ PropertyReport property_of(const Json& merged) {
     return out;
 }
 
+bool has_wrong_numbers(const std::vector<Failure>& failures) {
+    return std::ranges::any_of(failures, [](const Failure& one) { return is_of_numbers(one.tier); });
+}
+
 /// As the run would have ended if it had been one.
-std::string text_of(Json& merged, const std::string& missing, int status) {
+std::string text_of(Json& merged, const std::string& missing, const std::string& path, int status) {
     RunReport report;
     report.candidate = line_of(merged["candidate"]);
     report.seed = merged["seed"];
@@ -263,13 +267,15 @@ std::string text_of(Json& merged, const std::string& missing, int status) {
     out << summary_of(report);
     std::int64_t rejected = 0;
     const std::vector<Failure> failures = failures_of(merged, rejected);
-    print_end(out, report, print_causes(out, failures, rejected == 0, false), status, false);
+    if (has_wrong_numbers(failures))
+        for (PropertyReport& p : report.properties) p.bounds.clear();  // they say nothing of the declaration
+    print_end(out, report, print_causes(out, failures, rejected == 0, false, path), status, false);
     return out.str();
 }
 
 }  // namespace
 
-MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text) {
+MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text, const std::string& path) {
     Json merged;
     std::map<std::string, PairCoverage> pairs;
     Places places;
@@ -317,6 +323,8 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     for (const Json& p : merged["properties"]) add_bounds(p, bounds);
     if (!merged["precision"].empty()) {
         merged["precision"]["looks_like"] = words_of(casts);
+        std::int64_t rejected = 0;
+        if (has_wrong_numbers(failures_of(merged, rejected))) bounds.clear();
         if (merged["precision"].contains("wider_than_seen"))
             merged["precision"]["wider_than_seen"] = wider_than_seen(
                 merged["precision"].value("declared", std::string()), bounds);
@@ -334,7 +342,7 @@ MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& 
     merged["exit_status"] = out.exit_status;
     merged["verdict"] = verdict_of(out.exit_status);
     number_counterexamples(merged);
-    out.table = text_of(merged, note_of_missing(out, left_out), out.exit_status);
+    out.table = text_of(merged, note_of_missing(out, left_out), path, out.exit_status);
     out.json = merged.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     return out;
 }

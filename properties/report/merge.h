@@ -17,6 +17,9 @@ struct MergedReport {
     std::vector<int> missing_shards;  ///< 1-based, of `shards`
     int shards = 1;
 };
-MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text);
+/// `path`: the file that the merged JSON will be in, which the table's replay lines name; without it they have the
+/// whole case.
+MergedReport merge_json(const std::vector<std::pair<std::string, std::string>>& name_and_text,
+                        const std::string& path = {});
 
 }  // namespace attncheck::properties

@@ -38,7 +38,7 @@ void check_bounds(const Json& bounds) {
 
 void check_counterexample(const Json& found) {
     if (!found.is_object()) refuse_merge("has a counterexample that is no object");
-    for (const char* text : {"case", "failure", "message", "tier", "matters", "certificate"})
+    for (const char* text : {"case", "failure", "message", "message_as_found", "tier", "matters", "certificate", "reproduce"})
         (void)found.value(text, std::string());
 }
 

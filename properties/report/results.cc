@@ -102,6 +102,15 @@ std::string wider_than_seen(const std::string& declared, const std::vector<Bound
     }
 }
 
+bool is_of_numbers(Tier tier) { return tier != Tier::crash && tier != Tier::memory && tier != Tier::validation; }
+
+std::string wider_than_seen(const RunReport& report) {
+    const bool has_wrong_numbers = std::ranges::any_of(report.properties, [](const PropertyReport& p) {
+        return std::ranges::any_of(p.counterexamples, is_of_numbers, &Counterexample::tier);
+    });
+    return has_wrong_numbers ? std::string() : wider_than_seen(report.precision, observed_bounds(report));
+}
+
 std::string order_text(std::int64_t cases) {
     if (cases == 0) return {};
     return fmt::format("bits differed in {} case{}, within the bounds of sums in any order", cases,

@@ -103,12 +103,21 @@ inline constexpr const char* kNotShrunk = "not shrunk to its end";
 inline constexpr std::string_view kNotAlone = "fails here but not alone in a fresh process";
 /// And of one that was shrunk until the time was over.
 inline constexpr std::string_view kStopped = "search stopped";
+/// And how one ends whose shrunk case was not seen to fail again.
+inline constexpr std::string_view kShownAsFound = "shown as found";
 /// What a certificate says of its case: the case is as it was found where this is false.
-inline bool is_of_shrunk(std::string_view certificate) { return certificate.find("not shrunk") == std::string_view::npos; }
+inline bool is_of_shrunk(std::string_view certificate) {
+    return certificate.find("not shrunk") == std::string_view::npos && !certificate.ends_with(kShownAsFound);
+}
 inline bool is_of_stopped(std::string_view certificate) { return certificate.starts_with(kStopped); }
 /// "smallest", "smaller" or "not shrunk": in front of the case.
 inline std::string_view head_of_case(std::string_view certificate) {
     return !is_of_shrunk(certificate) ? "not shrunk" : is_of_stopped(certificate) ? "smaller" : "smallest";
+}
+
+/// Of its case, or as found where the case held when it was run once more.
+inline const std::string& message_of(const Counterexample& found) {
+    return found.message.empty() ? found.found_message : found.message;
 }
 
 /// Cases that a property must meet to say that it holds, where as many were asked for.
@@ -197,8 +206,13 @@ std::string observed_precision(const RunReport& report);
 /// Worst errors in units of other bounds, over the whole run (judge/bound_evidence.h).
 std::vector<BoundEvidence> observed_bounds(const RunReport& report);
 
+/// What judged a failure of the computed values: no death, no foreign memory, no illegal call.
+bool is_of_numbers(Tier tier);
+
 /// Words of the declaration that are wider than the errors of the whole run; empty: none is.
 std::string wider_than_seen(const std::string& declared, const std::vector<BoundEvidence>& seen);
+/// The same of a run; empty where values were wrong: the kernel that computes them right may need each word.
+std::string wider_than_seen(const RunReport& report);
 
 /// "bits differed in 12 cases, within the bounds of sums in any order"; empty when none did.
 std::string order_text(std::int64_t cases);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "properties/case/printable.h"
 #include "properties/report/exit_status.h"
 
 namespace attncheck::properties {
@@ -44,10 +45,19 @@ double reward_of(const std::vector<const PropertyReport*>& laws, std::int64_t ca
     return laws.size() == 1 ? reward / kOfAgreement : reward;
 }
 
+/// The failure, with its reason where a call gave no outputs to compare: "wrong output out: out has type float64,
+/// expected float32", "raised KeyError: 'q'". Messages of other failures have expected values.
+std::string reason_of(const Counterexample& found) {
+    if (found.tier != Tier::crash) return found.failure;
+    const std::string line = printable_line(message_of(found), kLongestMessage);
+    if (line.empty() || line == found.failure) return found.failure;
+    return line.starts_with(found.failure) ? line : fmt::format("{} ({})", found.failure, line);
+}
+
 std::string feedback_on(const PropertyReport& law) {
     const Counterexample& found = law.counterexamples.front();
     return fmt::format(
-        "{}.{}: {}, first in case {}; wrong for {}; {}", law.op, law.property, found.failure,
+        "{}.{}: {}, first in case {}; wrong for {}; {}", law.op, law.property, reason_of(found),
         found.case_number, print(found.spec),
         found.certified ? "right for every smaller case next to it" : found.certificate);
 }
@@ -83,6 +93,8 @@ Grade grade_of(const RunReport& report, std::int64_t cases) {
             grade.feedback = grade.law ? grade.law->note : "";
             break;
         default:
+            constexpr double kMostUndecided = 0.95;  // 1 is for what held
+            grade.reward = std::min(grade.reward, kMostUndecided);
             grade.verdict = "inconclusive";
             grade.law = first(Status::inconclusive);
             grade.feedback = grade.law ? fmt::format("{}.{}: {}", grade.law->op, grade.law->property,

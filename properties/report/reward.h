@@ -15,9 +15,9 @@ inline constexpr std::string_view kLadder[] = {"agreement",  "deviation",  "non_
                                                "repeatable", "concurrent", "history"};
 
 struct Grade {
-    double reward = 0;   ///< in [0, 1]; 1: every law of every operator held
+    double reward = 0;   ///< in [0, 1]; 1: every law of every operator held; at most 0.95 of an inconclusive run
     std::string verdict; ///< "held", "falsified", "partial", "inconclusive", "not_judged"
-    std::string feedback;                ///< a sentence, without expected values
+    std::string feedback;                ///< a sentence: why a call gave no outputs, but no expected values
     const PropertyReport* law = nullptr;  ///< the first that did not hold
 };
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <ostream>
+#include <set>
+#include <string_view>
 
 #include "properties/judge/bound_evidence.h"
 #include "properties/report/cause_text.h"
@@ -54,6 +56,13 @@ std::string nothing_checked(const RunReport& report) {
                : fmt::format("nothing was checked: {}: {}\n", why->op, why->note);
 }
 
+bool has_several_operators(const RunReport& report) {
+    std::set<std::string_view> ops;
+    for (const PropertyReport& p : report.properties)
+        if (p.status != PropertyReport::Status::not_implemented) ops.insert(p.op);
+    return ops.size() > 1;
+}
+
 /// Why a run ends with neither a failure nor a verdict, and what to do.
 std::string nothing_decided(const RunReport& report) {
     const auto inconclusive = std::ranges::count(
@@ -67,7 +76,7 @@ std::string nothing_decided(const RunReport& report) {
     std::string text = fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases",
                                    inconclusive, std::ssize(report.properties) - absent);
     if (const std::int64_t time = sufficient_time(report); time > 0)
-        text += fmt::format("; --time {} is about enough, --op checks less", time);
+        text += fmt::format("; --time {} is about enough{}", time, has_several_operators(report) ? ", --op checks less" : "");
     return text + "\n";
 }
 
@@ -76,9 +85,10 @@ std::string nothing_decided(const RunReport& report) {
 void print_counterexample(std::ostream& out, const RunReport& report,
                           const PropertyReport& property, const Counterexample& found) {
     out << "\n" << shaded(out, Shade::bad, "FALSIFIED") << " " << title_of(property, found) << "\n";
-    out << fitted(out, "  " + found.message + "\n", 4);
+    const std::string& message = message_of(found);
+    out << fitted(out, "  " + message + "\n", 4);
     if (found.tier == Tier::filter || found.tier == Tier::deviation) {
-        if (found.found_message != found.message)
+        if (found.found_message != message)
             out << fitted(out,
                           "  on the case as found: " +
                               found.found_message.substr(0, found.found_message.find('\n')) + "\n",
@@ -88,14 +98,14 @@ void print_counterexample(std::ostream& out, const RunReport& report,
                       "rounding\n",
                       4);
     } else if (const std::string picture = picture_of(found.found_message);
-               !picture.empty() && picture_of(found.message).empty()) {
+               !picture.empty() && picture_of(message).empty()) {
         out << "  on the case as found, " << picture << "\n";
     }
     const bool is_as_found = found.original == found.spec;
     if (!is_as_found) out << "  found    " << print(found.original) << "\n";
     out << (is_as_found ? "  found    " : is_of_stopped(found.certificate) ? "  smaller  " : "  smallest ") << shaded(out, Shade::strong, print(found.spec)) << "\n";
     if (!found.matters.empty()) out << fitted(out, "  matters  one by one: " + found.matters + "\n", 11);
-    if (found.tier == Tier::validation && found.message.starts_with("returned 0,"))
+    if (found.tier == Tier::validation && message.starts_with("returned 0,"))
         out << fitted(out, "  a library that checks no arguments: --no-validation leaves such calls out\n", 4);
     out << fitted(out,
                   fmt::format("  {} ({} steps, {} neighbours tried, {:.1f} s)\n", found.certificate,
@@ -141,10 +151,9 @@ void print_end(std::ostream& out, const RunReport& report, const std::vector<Cau
                       fmt::format("precision: declared {}; errors look like {}\n", report.precision,
                                   observed),
                       2);
-    const std::vector<BoundEvidence> bounds = observed_bounds(report);
-    if (const std::string wider = wider_than_seen(report.precision, bounds); !wider.empty())
+    if (const std::string wider = wider_than_seen(report); !wider.empty())
         out << fitted(out, fmt::format("precision: {}\n", wider), 2);
-    if (verbose) out << fitted(out, beside_rigorous(bounds), 2);
+    if (verbose) out << fitted(out, beside_rigorous(observed_bounds(report)), 2);
     std::int64_t differing = 0;
     for (const auto& p : report.properties) differing += p.differing;
     if (const std::string text = order_text(differing); !text.empty())

@@ -105,6 +105,8 @@ private:
                                ? "every case inside the library's own declaration was declined"
                                : "every case was declined";
             if (!options_.survey->reason.empty()) report_.note += ": " + options_.survey->reason;
+            if (!options_.survey->scope.is_declared())
+                report_.note += fmt::format("; {} were tried, --features says what a library takes", report_.declined);
             is_over_ = is_judged_ = true;
             return;
         }

@@ -111,7 +111,7 @@ const PropertyReport* Findings::report_of(std::size_t i) const {
 
 bool Findings::is_first_of_its_cause(std::vector<Failure>& shown, const PropertyReport& property,
                                      const Counterexample& found) const {
-    shown.push_back({property.op, property.property, found.failure, found.message, print(found.spec),
+    shown.push_back({property.op, property.property, found.failure, message_of(found), print(found.spec),
                      found.tier, {}, {}});
     const std::size_t own = shown.size() - 1;
     // Whether a library rejects anything is known at the end of a run; until then one illegal call

@@ -11,6 +11,7 @@
 
 #include "properties/case/number_text.h"
 #include "properties/case/outputs.h"
+#include "properties/case/spelling.h"
 
 namespace attncheck::properties {
 namespace {
@@ -134,8 +135,8 @@ bool Scope::suspect_sizes(std::size_t aspect) {
     return true;
 }
 
-bool Scope::suspect(const Spec& declined) {
-    constexpr int kTimes = 3;
+bool Scope::suspect(const Spec& declined, const std::function<bool(std::size_t)>& is_to_blame) {
+    const int times = is_to_blame ? 3 : 8;  // that were asked for, or by chance
     bool any = false;
     for (std::size_t a = 0; a < aspects_.size(); ++a) {
         const std::int64_t value = aspects_[a].value(declined);
@@ -144,8 +145,9 @@ bool Scope::suspect(const Spec& declined) {
             any = any || suspect_sizes(a);
             continue;
         }
+        if (is_to_blame && !is_to_blame(a)) continue;
         any = true;
-        if (++suspicions_[{a, value}] >= kTimes) refuse(a, value);
+        if (++suspicions_[{a, value}] >= times) refuse(a, value);
     }
     return any;
 }
@@ -308,8 +310,12 @@ void Scope::declare(const std::string& key, const std::string& values) {
         for (const Aspect& aspect : aspects_) known.push_back(aspect.name);
         for (const ListField& list : op_->schema().lists) known.push_back(list.key);
         known.emplace_back("outputs");
-        throw std::invalid_argument(fmt::format("unknown field '{}' of {}, known: {}", key,
-                                                op_->name(), fmt::join(known, " ")));
+        if (key == "data" || key == "seed")
+            throw std::invalid_argument(fmt::format("{0}={1}: {0} is no feature, a kernel takes all numbers", key, values));
+        const std::string meant = resembling(key, known);
+        throw std::invalid_argument(fmt::format("unknown field '{}' of {}, {}", key, op_->name(),
+                                                meant.empty() ? fmt::format("known: {}", fmt::join(known, " "))
+                                                              : fmt::format("did you mean '{}'?", meant)));
     }
     for (const std::string& word : split(values, ','))
         limits_[at].declared.push_back(range_of(aspects_[at], word));
@@ -346,6 +352,22 @@ std::string Scope::text_of(const std::vector<Range>& ranges, const Aspect* aspec
     return fmt::format("{}", fmt::join(values, ","));
 }
 
+namespace {
+
+/// "dim=64,128", "layout!=TND", and of a relation of two sizes value_dim=dim or value_dim!=dim.
+std::string values_text(const Aspect& aspect, const std::set<std::int64_t>& values, bool taken) {
+    const std::size_t equals = aspect.name.find('=');
+    if (equals != std::string::npos && aspect.name[std::max<std::size_t>(equals, 1) - 1] != '<' && values.size() == 1)
+        return (*values.begin() != 0) == taken
+                   ? aspect.name
+                   : fmt::format("{}!={}", aspect.name.substr(0, equals), aspect.name.substr(equals + 1));
+    std::vector<std::string> words;
+    for (const std::int64_t value : values) words.push_back(aspect.text(value));
+    return fmt::format("{}{}{}", aspect.name, taken ? "=" : "!=", fmt::join(words, ","));
+}
+
+}  // namespace
+
 std::string Scope::text() const {
     std::string out;
     if (withheld_ != 0)
@@ -360,16 +382,30 @@ std::string Scope::text() const {
                                is_relation ? "" : "=" + values);
             continue;
         }
-        std::vector<std::string> values;
-        for (const std::int64_t value : limit.closed ? limit.accepted : limit.refused)
-            values.push_back(aspects_[a].text(value));
-        out += fmt::format("{}{}{}{}", out.empty() ? "" : " ", aspects_[a].name,
-                           limit.closed ? "=" : "!=", fmt::join(values, ","));
+        const std::set<std::int64_t>& all = limit.closed ? limit.accepted : limit.refused;
+        if (limit.closed && !aspects_[a].named.empty() && all.size() == aspects_[a].named.size()) continue;  // no limit
+        out += fmt::format("{}{}", out.empty() ? "" : " ", values_text(aspects_[a], all, limit.closed));
     }
     for (std::size_t i = 0; i < lengths_.size(); ++i)
         if (!lengths_[i].empty())
             out += fmt::format("{}{}={}", out.empty() ? "" : " ", op_->schema().lists[i].key,
                                text_of(lengths_[i], nullptr));
+    const std::string combinations = text_of_combinations();
+    return (out.empty() && !combinations.empty() ? "what is legal" : out) + combinations;
+}
+
+/// ", not sparse=band with keep=half": sizes stand for all that were not taken.
+std::string Scope::text_of_combinations() const {
+    constexpr std::size_t kShown = 3;
+    std::string out;
+    for (std::size_t k = 0; k < std::min(kShown, combinations_.size()); ++k) {
+        std::vector<std::string> words;
+        for (const auto& [a, value] : combinations_[k])
+            words.push_back(aspects_[a].is_extent ? fmt::format("another {}", aspects_[a].name)
+                                                  : values_text(aspects_[a], {value}, true));
+        out += fmt::format(", not {}", fmt::join(words, " with "));
+    }
+    if (combinations_.size() > kShown) out += fmt::format(", and {} such combinations more", combinations_.size() - kShown);
     return out;
 }
 

@@ -2,6 +2,7 @@
 // combinations that it refuses although it takes each value alone. Learned by survey.h.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <optional>
@@ -60,8 +61,8 @@ public:
 
     bool takes(std::size_t aspect, std::int64_t value) const;
     /// A case that was inside and was declined: values of it that no accepted case has are refused from the third time
-    /// on. False when it has none.
-    bool suspect(const Spec& declined);
+    /// on that the aspect is to blame, from the eighth time on where nobody knows. False when it has none.
+    bool suspect(const Spec& declined, const std::function<bool(std::size_t)>& is_to_blame = {});
 
     bool takes_for_sure(std::size_t aspect, std::int64_t value) const {
         return limits_[aspect].accepted.contains(value);
@@ -94,6 +95,7 @@ private:
         std::vector<Range> declared;  ///< none: everything
     };
     bool is_refused_together(const Spec& spec) const;
+    std::string text_of_combinations() const;
     /// Sizes that are not taken are alike.
     std::pair<std::size_t, std::int64_t> asked(std::size_t aspect, std::int64_t value) const {
         return {aspect, aspects_[aspect].is_extent ? 0 : value};

@@ -21,14 +21,14 @@ constexpr double kSeconds = 10;    ///< of all calls; then everything is drawn t
 constexpr int kDeaths = 3;         ///< one behind another: to start it again may take a second each
 constexpr int kFirstCalls = 24;    ///< a candidate that takes all of these is not asked further
 constexpr int kPlainCalls = 24;    ///< of what people run
-constexpr int kAnchorCalls = 200;  ///< until one is accepted
+constexpr int kAnchorCalls = 1200; ///< until one is accepted
 constexpr Int kShort = 33;         ///< a sequence that is cheap, with a ragged tile
 constexpr int kPool = 600;         ///< cases whose values are asked for
 constexpr int kGuidedCalls =
     400;  ///< cases inside what was learned, to find what is refused together
 constexpr int kTakenInARow = 60;  ///< of them, and the search for more ends
 constexpr int kCombinations =
-    16;                           ///< found at most: each takes as many calls as the case has parts
+    32;                           ///< found at most: each takes as many calls as the case has parts
 constexpr int kPairCalls = 60;    ///< of two values that are refused one at a time, and of modes once more
 constexpr int kClassCases = 300;  ///< inside, to see which classes there are
 
@@ -88,7 +88,7 @@ private:
             if (!spec) continue;
             const bool taken = takes(*spec);
             in_a_row = taken ? in_a_row + 1 : 0;
-            if (!taken && !scope_.suspect(*spec)) find_combination(*spec), ++combinations;
+            if (!taken && !scope_.suspect(*spec, [&](std::size_t a) { return is_to_blame_inside(a, *spec); })) find_combination(*spec), ++combinations;
         }
         describe();
         return std::move(result_);
@@ -190,8 +190,8 @@ private:
     bool find_anchor() {
         std::vector<Spec> taken;
         for (int k = 0; k < kAnchorCalls && (k < kPlainCalls || taken.empty()); ++k) {
-            Spec spec = drawn(op_.plain(random_, profile_));
-            if (k >= kPlainCalls / 2 && taken.empty()) simplify(spec);
+            Spec spec = k < kPlainCalls || !taken.empty() ? drawn(op_.plain(random_, profile_)) : unusual(k);
+            if (k >= kPlainCalls / 2 && k < kPlainCalls && taken.empty()) simplify(spec);
             if (scope_.is_declared()) scope_.mend(spec, random_);
             if (!op_.illegal(spec) && (!scope_.is_declared() || scope_.holds(spec)) && takes(spec))
                 taken.push_back(spec);
@@ -203,6 +203,29 @@ private:
         if (!scope_.is_declared()) scope_ = scope_.with_its_outputs_only();
         for (const Spec& spec : taken) scope_.accept(spec);
         return true;
+    }
+
+    /// What nobody runs who takes plain cases: sizes that go together, any generated case, one with plain lengths, and one
+    /// with plain values of half of its parts.
+    Spec unusual(int k) {
+        const Spec plain = drawn(op_.plain(random_, profile_));
+        Spec spec = k % 4 == 0 ? plain : drawn(op_.sample(random_, k / 4 % 100, profile_));
+        if (k % 4 == 0) {
+            simplify(spec);
+            constexpr Int kKeyWidth = 192, kValueWidth = 128;  // of latent attention
+            Spec next = spec;
+            if (spec.schema->number("value_dim") >= 0 && random_.chance(25)) {
+                next.set("dim", kKeyWidth), next.set("value_dim", kValueWidth);
+                if (cases_.is_legal(next)) spec = next;
+            }
+        }
+        for (std::size_t part = 0; part < parts_of(spec); ++part) {
+            if (k % 4 < 2 || !(part == 0 || (k % 4 == 3 && random_.chance(50)))) continue;
+            Spec next = spec;
+            copy_part(plain, part, next);
+            if (cases_.is_legal(next)) spec = next;
+        }
+        return spec;
     }
 
     /// The first and the last of the taken cases with short sequences in addition, where these are taken as well: all
@@ -254,18 +277,22 @@ private:
             is_all_known = false;
             bool is_taken = false, is_refused = false;
             for (const Spec& base : bases_for(at, value)) {
-                const std::optional<SurveyCases::Probe> probe = cases_.with(at, value, base);
-                if (!probe) continue;
-                is_asked = true;
-                is_taken = takes(probe->spec);
-                is_refused = !is_taken && (is_refused || probe->alone || is_to_blame(at, probe->spec, base));
+                const std::vector<SurveyCases::Probe> probes = cases_.all_with(at, value, base);
+                bool all_blamed = !probes.empty();
+                for (const SurveyCases::Probe& probe : probes) {
+                    is_asked = true;
+                    is_taken = takes(probe.spec);
+                    if (is_taken) break;
+                    all_blamed = all_blamed && (is_refused || probe.alone || is_to_blame(at, probe.spec, base));
+                }
+                is_refused = !is_taken && (is_refused || all_blamed);
                 if (is_taken || (is_refused && aspect.is_extent)) break;
             }
             taken += is_taken;
             in_a_row = is_taken ? 0 : in_a_row + is_refused;
             if (is_refused) {
                 ++refused;
-                scope_.refuse(at, value);
+                        scope_.refuse(at, value);
             }
             if (aspect.is_extent && (refused == 0 ? taken >= 3 : in_a_row >= 5)) break;
             if (taken == 0 && refused >= 3) break;
@@ -353,31 +380,103 @@ private:
         return is_taken(other) || is_taken(other_lengths);
     }
 
+    /// Whether a case inside that was declined is taken with an accepted value of the aspect, or is none with that value.
+    bool is_to_blame_inside(std::size_t at, const Spec& declined) {
+        for (const Spec* base : {&cases_.anchor(), &scope_.accepted().back()}) {
+            Spec other = declined;
+            scope_.aspects()[at].set(other, scope_.aspects()[at].value(*base));
+            if (scope_.aspects()[at].value(other) != scope_.aspects()[at].value(declined) && cases_.is_legal(other) &&
+                scope_.holds(other))
+                return takes(other);
+        }
+        return true;
+    }
+
     /// What a declined case has that no accepted one has: as little of it as can be found.
     void find_combination(const Spec& declined) {
-        Values values;
+        constexpr int kRounds = 4;
+        Values values, found;
         Spec least = declined;
-        for (std::size_t k = 0; k < scope_.accepted().size(); ++k) {
-            const Spec base = scope_.accepted()[k];
-            if (!cases_.has(base, values)) continue;
-            least = cases_.reduced(least, base, [&](const Spec& next) {
-                return cases_.has(next, values) && scope_.holds(next) && !takes(next);
-            });
-            for (const auto& one : cases_.differences(least, base)) values.push_back(one);
+        const auto is_new = [&](const Values& of) {  // what an accepted case has, too, is not to blame
+            return !of.empty() && std::ranges::none_of(scope_.accepted(), [&](const Spec& spec) { return cases_.has(spec, of); });
+        };
+        for (int round = 0; round < kRounds; ++round) {
+            for (std::size_t k = 0; k < scope_.accepted().size(); ++k) {
+                const Spec base = scope_.accepted()[k];
+                if (!cases_.has(base, values)) continue;
+                least = cases_.reduced(least, base, [&](const Spec& next) {
+                    return cases_.has(next, values) && scope_.holds(next) && !takes(next);
+                });
+                for (const auto& one : cases_.differences(least, base)) values.push_back(one);
+            }
+            if (is_new(values)) found = values;
+            if (!drop_some(values, least)) break;
         }
+        if (!is_new(values)) values = std::move(found);  // with less there was another reason
         // A size beside two modes is one of many that are refused with them, unless these were taken with another.
         Values modes = values;
         std::erase_if(modes, [&](const auto& one) { return scope_.aspects()[one.first].is_extent; });
         const auto has_modes = [&](const Spec& spec) { return cases_.has(spec, modes); };
         if (modes.size() >= 2 && std::ranges::none_of(scope_.accepted(), has_modes))
             values = std::move(modes);
-        // What an accepted case has, too, is not to blame: the cases differ in something that is no aspect.
-        const auto has_all = [&](const Spec& spec) { return cases_.has(spec, values); };
-        if (values.empty() || std::ranges::any_of(scope_.accepted(), has_all)) return;
+        if (!is_new(values)) return;  // the cases differ in something that is no aspect
         if (values.size() == 1)
             scope_.refuse(values[0].first, values[0].second);
         else
             scope_.refuse_together(std::move(values));
+    }
+
+    /// Takes away values, one or two at a time or all of the lengths, without which the case is declined all the same;
+    /// false: there are none.
+    bool drop_some(Values& values, Spec& least) {
+        bool any = false;
+        for (std::size_t k = 0; k < values.size() && values.size() > 1;) {
+            bool dropped = drop(values, least, {values[k]});
+            for (std::size_t l = k + 1; !dropped && l < values.size() && values.size() > 2; ++l)
+                dropped = drop(values, least, {values[k], values[l]});
+            if (!dropped) ++k;
+            any = any || dropped;
+        }
+        Values lengths;
+        std::ranges::copy_if(values, std::back_inserter(lengths), [&](const auto& one) { return is_of_lengths(one.first); });
+        return (lengths.size() > 1 && lengths.size() < values.size() && drop(values, least, lengths)) || any;
+    }
+
+    /// Whether the case is declined with values of an accepted case in their place, which are as many other values.
+    bool drop(Values& values, Spec& least, const Values& some) {
+        constexpr int kBases = 3;
+        Values rest = values;
+        std::erase_if(rest, [&](const auto& one) { return std::ranges::find(some, one) != some.end(); });
+        int tried = 0;
+        for (const Spec& base : scope_.accepted()) {
+            if (tried == kBases) return false;
+            Spec next = least;
+            for (const auto& [at, value] : some) {
+                const Aspect& aspect = scope_.aspects()[at];
+                if (is_of_lengths(at))
+                    next.lists = base.lists;
+                else if (aspect.value(base) != value)
+                    aspect.set(next, aspect.value(base));
+            }
+            const bool differs = std::ranges::all_of(some, [&](const auto& one) {
+                return scope_.aspects()[one.first].value(next) != one.second;
+            });
+            if (!differs || !cases_.has(next, rest) || !cases_.is_legal(next) || !scope_.holds(next)) continue;
+            ++tried;
+            if (takes(next)) continue;
+            least = std::move(next), values = std::move(rest);
+            return true;
+        }
+        return false;
+    }
+
+    /// Aspects of the lists of lengths, not of single numbers: "q:empty", "q=kv", "sequences".
+    bool is_of_lengths(std::size_t at) const {
+        const std::string& name = scope_.aspects()[at].name;
+        return name == "sequences" || std::ranges::any_of(op_.schema().lists, [&](const ListField& list) {
+                   return name.starts_with(list.key + ":") || name.starts_with(list.key + "=") ||
+                          name.starts_with(list.key + "<=");
+               });
     }
 
     const Operator& op_;

@@ -105,22 +105,63 @@ Spec SurveyCases::reduced(const Spec& from, const Spec& base,
     return spec;
 }
 
-/// Fields that the candidate wants equal: one alone cannot change.
-std::vector<std::pair<std::size_t, std::size_t>> SurveyCases::coupled_parts() const {
-    std::vector<std::pair<std::size_t, std::size_t>> out;
+/// The numbers of the two fields of a relation such as value_dim=dim.
+std::optional<std::pair<std::size_t, std::size_t>> SurveyCases::related_fields(const Aspect& aspect) const {
+    const std::size_t equals = aspect.name.find('=');
+    if (equals == std::string::npos) return std::nullopt;
     const auto& numbers = op_.schema().numbers;
-    const auto part_of = [&](std::string_view key) {
+    const auto number_of = [&](std::string_view key) {
         return static_cast<std::size_t>(std::ranges::find(numbers, key, &NumberField::key) -
                                         numbers.begin());
     };
-    for (const Aspect& relation : scope_.aspects()) {
-        const std::size_t equals = relation.name.find('=');
-        if (equals == std::string::npos) continue;
-        const std::size_t left = part_of(relation.name.substr(0, equals)),
-                          right = part_of(relation.name.substr(equals + 1));
-        if (left < numbers.size() && right < numbers.size())
-            out.emplace_back(left + 1, right + 1);  // part 0 is the lengths
+    const std::size_t left = number_of(aspect.name.substr(0, equals)), right = number_of(aspect.name.substr(equals + 1));
+    if (left >= numbers.size() || right >= numbers.size()) return std::nullopt;
+    return std::pair(left, right);
+}
+
+/// Fields that the candidate wants equal: one alone cannot change.
+std::vector<std::pair<std::size_t, std::size_t>> SurveyCases::coupled_parts() const {
+    std::vector<std::pair<std::size_t, std::size_t>> out;
+    for (const Aspect& relation : scope_.aspects())
+        if (const auto fields = related_fields(relation))
+            out.emplace_back(fields->first + 1, fields->second + 1);  // part 0 is the lengths
+    return out;
+}
+
+/// Such as q=kv and q<=kv.
+bool SurveyCases::is_of_lengths(const Aspect& aspect) const {
+    const auto& lists = op_.schema().lists;
+    return lists.size() > 1 && (aspect.name == lists[0].key + "=" + lists[1].key ||
+                                aspect.name == lists[0].key + "<=" + lists[1].key);
+}
+
+std::vector<SurveyCases::Probe> SurveyCases::all_with(std::size_t at, Int value, const Spec& base) const {
+    const Aspect& aspect = scope_.aspects()[at];
+    std::vector<Probe> out;
+    if (const auto fields = related_fields(aspect); fields && value == 0) {
+        const Int other = base.numbers[fields->second];
+        std::vector<Int> sizes{other / 2};
+        sizes.insert(sizes.end(), std::begin(kPopular), std::end(kPopular));
+        for (const Int size : sizes) {
+            Spec spec = base;
+            spec.numbers[fields->first] = size;
+            if (size > 0 && size != other && aspect.value(spec) == 0 && is_legal(spec) &&
+                std::ranges::none_of(out, [&](const Probe& probe) { return probe.spec == spec; }))
+                out.push_back({std::move(spec), false});
+        }
+        if (!out.empty()) return out;
     }
+    // Lengths that differ may have to be whole tiles all the same: twice as many, one more.
+    if (value == 0 && is_of_lengths(aspect)) {
+        for (const std::size_t list : {1, 0})
+            for (const bool twice : {true, false}) {
+                Spec spec = base;
+                for (Int& length : spec.lists[list]) length = twice ? 2 * length : length + 1;
+                if (aspect.value(spec) == 0 && is_legal(spec)) out.push_back({std::move(spec), false});
+            }
+        if (!out.empty()) return out;
+    }
+    if (auto probe = with(at, value, base)) out.push_back(std::move(*probe));
     return out;
 }
 

@@ -43,6 +43,9 @@ public:
     /// An accepted case with another value of one aspect; what was equal in it stays equal. Where that
     /// is no legal case, a generated one with this value and as little else as can be.
     std::optional<Probe> with(std::size_t aspect, std::int64_t value, const Spec& base) const;
+    /// Where the aspect is that two sizes or lengths are equal and the value that they are not: the accepted case with
+    /// several other ones, such as half or twice as much; one that is declined may be refused for itself. Else `with`.
+    std::vector<Probe> all_with(std::size_t aspect, std::int64_t value, const Spec& base) const;
     /// The case with every part of an accepted one that it can have while `keeps` holds.
     Spec reduced(const Spec& from, const Spec& base,
                  const std::function<bool(const Spec&)>& keeps) const;
@@ -50,6 +53,8 @@ public:
 private:
     const Spec* likeliest(std::size_t aspect, std::int64_t value) const;
     void keep_relations(Spec& spec, std::size_t changed) const;
+    std::optional<std::pair<std::size_t, std::size_t>> related_fields(const Aspect& aspect) const;
+    bool is_of_lengths(const Aspect& aspect) const;
     std::vector<std::pair<std::size_t, std::size_t>> coupled_parts() const;
 
     const Operator& op_;

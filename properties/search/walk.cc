@@ -221,7 +221,8 @@ void Walk::confirm() {
         found_.certificate =
             "the shrunk case holds in a fresh process or with the full time limit; shown as found";
         candidate_.restart();
-        found_.message = evaluate_(found_.spec).message;
+        const Verdict again = evaluate_(found_.spec);  // which may hold as well
+        found_.message = again.failure == found_.failure ? again.message : found_.found_message;
     }
 }
 

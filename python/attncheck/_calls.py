@@ -9,11 +9,15 @@ from typing import Any, Mapping
 import numpy as np
 
 from attncheck import _arguments
+from attncheck._declared import DeclaredNumbers
 from attncheck._errors import CandidateError, OutputError
 from attncheck._kernels import Declined, Invalid, Kernel, describe_error, parameters_of, tell_whole, text_of
 
 # Numbers of the neutral operators with which they do nothing (attncheck/candidate.h).
 WITHOUT_EFFECT = {"softcap": 0.0, "window_left": -1, "window_right": -1}
+
+# What torch says of a write in place to a broadcast view, which an input may be.
+_SHARED_MEMORY = "more than one element of the written-to tensor refers to a single memory location"
 
 OK, DECLINED, NULLPTR, INVALID, INTERNAL = 0, -1, 161001, 161002, 561000
 
@@ -48,6 +52,7 @@ class Caller:
             and a["name"] not in self._taken
             and a["name"] not in fixed
         }
+        self._declared = DeclaredNumbers(kernel.features, arguments)
         self._optional_outputs = [a["name"] for a in arguments if a.get("output") and a.get("optional")]
         self._turn = threading.Lock() if kernel.one_at_a_time else contextlib.nullcontext()
         self._bridge: Bridge = NumpyBridge() if kernel.tensors == "numpy" else _torch_bridge(kernel)
@@ -64,6 +69,9 @@ class Caller:
         for name, number in self._without_effect.items():
             if values[name] != number:
                 return DECLINED, f"{self._kernel.place} has no parameter {name}"
+        outside = self._declared.outside(values)
+        if outside:
+            return DECLINED, f"{self._kernel.place}: the call has {outside}"
         outputs = {name: values[name] for name in self._outputs if values[name] is not None}
         try:
             given = {
@@ -143,7 +151,8 @@ class Caller:
 
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if os.path.dirname(f.filename) != os.path.dirname(__file__)]
-        lines = [f"raised {describe_error(error)}"]
+        hint = "; inputs must not be written" if _SHARED_MEMORY in text_of(error) else ""
+        lines = [f"raised {describe_error(error, hint=hint)}"]
         lines += [
             f"    {os.path.basename(f.filename)}:{f.lineno}, in {f.name}: {f.line or ''}".rstrip(" :")
             for f in own[-4:]

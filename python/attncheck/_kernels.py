@@ -193,10 +193,11 @@ def load_module(target: str) -> ModuleType:
         raise CandidateError(f"the import failed: {describe_error(error, target)}") from error
 
 
-def describe_error(error: BaseException, inside: str = "") -> str:
+def describe_error(error: BaseException, inside: str = "", hint: str = "") -> str:
     """ "TypeError: text (kernel.py:12)" in one line; the place is the last one in `inside`'s file.
 
-    A long text has lines of its own behind the first, see ends_of.
+    A long text has lines of its own behind the first, see ends_of. There is always a text: the suite takes the words
+    before the colon as the class of a failure, which must not change with the line.
     """
     text, *more = ends_of(text_of(error))
     place = ""
@@ -208,7 +209,7 @@ def describe_error(error: BaseException, inside: str = "") -> str:
         own = [frame for frame in frames if frame[0] == inside] or frames[-1:]
         if own and not own[-1][0].startswith("<frozen"):
             place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})"
-    first = f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    first = f"{type(error).__name__}: {text or 'no message'}{hint}{place}"
     return "\n    ".join([first, *more])
 
 

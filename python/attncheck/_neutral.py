@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncheck._tensors import Lengths, Tensor, as_array
+import numpy as np
+
+from attncheck._declared import ALIGNS
+from attncheck._tensors import Lengths, Tensor, as_array, types_of
 
 
 def to_bshd(value: Tensor | None, name: str, layout: str) -> Any:
     """A tensor [B, S, H, D], from one of the layout. Raises ValueError for another layout or rank."""
     if value is None:
         return None
-    array = as_array(value, name)
+    array = as_array(value, name, types_of("attention", name))
     if layout == "bshd":
         return array
     if layout != "bhsd":
@@ -39,16 +42,26 @@ def neutral_arguments(
     layout: str,
 ) -> dict[str, Any]:
     """The arguments of attention and its gradient that both have."""
-    aligns = ("top_left", "bottom_right")
-    if align not in aligns:
+    if align not in ALIGNS:
         raise ValueError(f"align is {align!r}, allowed: 'top_left', 'bottom_right'")
-    query = to_bshd(as_array(q, "q"), "q", layout)
+    query = to_bshd(as_array(q, "q", types_of("attention", "q")), "q", layout)
+    key = to_bshd(k, "k", layout)
+    bias, mask = as_optional_array(bias, "bias"), as_optional_array(mask, "mask")
     if not (isinstance(window, (tuple, list)) and len(window) == 2):
         raise ValueError(f"window is {window!r}, expected two numbers of keys, -1 = unlimited")
     left, right = window
+    if min(int(left), int(right)) < -1:
+        raise ValueError(f"window is {window!r}, allowed: two numbers from -1, where -1 = unlimited")
+    rank = 4 if cu_seqlens_q is None and cu_seqlens_kv is None else 3
+    if key is not None and query.ndim == key.ndim == rank:
+        check_heads(query, key, "q", "k")
+    if key is not None and query.ndim == key.ndim == rank == 4:
+        check_lengths(as_list(kv_length), query.shape[0])
+        for name, tensor in (("bias", bias), ("mask", mask)):
+            _check_broadcast(tensor, name, query, key)
     return {
         "query": query,
-        "key": to_bshd(k, "k", layout),
+        "key": key,
         "value": to_bshd(v, "v", layout),
         "cu_seqlens_q": as_list(cu_seqlens_q),
         "cu_seqlens_kv": as_list(cu_seqlens_kv),
@@ -60,8 +73,37 @@ def neutral_arguments(
         "softcap": as_real(softcap, "softcap"),
         "window_left": int(left),
         "window_right": 0 if causal else int(right),
-        "align": aligns.index(align),
+        "align": ALIGNS.index(align),
     }
+
+
+def as_optional_array(value: Tensor | None, name: str) -> np.ndarray | None:
+    """An array of a type that attention takes; None stays None."""
+    return None if value is None else as_array(value, name, types_of("attention", name))
+
+
+def check_heads(query: np.ndarray, key: np.ndarray, query_name: str, key_name: str) -> None:
+    """Raises ValueError unless groups of query heads share a key head; tensors [..., H, D]."""
+    heads, key_heads = query.shape[-2], key.shape[-2]
+    if key_heads and heads % key_heads:
+        raise ValueError(f"{query_name} has {heads} heads, allowed: a multiple of the {key_heads} heads of {key_name}")
+
+
+def check_lengths(lengths: list[int] | None, batch: int) -> None:
+    """Raises ValueError unless there is a number of keys for each of the batch."""
+    if lengths is not None and len(lengths) != batch:
+        raise ValueError(f"kv_length has {len(lengths)} numbers, expected {batch}, one of each batch")
+
+
+def _check_broadcast(tensor: np.ndarray | None, name: str, query: np.ndarray, key: np.ndarray) -> None:
+    """Raises ValueError unless the tensor is [B or 1, H or 1, Sq or 1, Skv or 1]."""
+    if tensor is None:
+        return
+    whole = (query.shape[0], query.shape[2], query.shape[1], key.shape[1])
+    if tensor.ndim == 4 and all(extent in (1, most) for extent, most in zip(tensor.shape, whole)):
+        return
+    allowed = ", ".join("1" if most == 1 else f"{most} or 1" for most in whole)
+    raise ValueError(f"{name} has shape {list(tensor.shape)}, allowed: [{allowed}], such as [1, 1, {whole[2]}, {whole[3]}]")
 
 
 def as_list(value: Lengths | None) -> list[int] | None:

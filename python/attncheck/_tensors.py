@@ -7,7 +7,7 @@ import os
 import struct
 import tempfile
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 import numpy as np
 
@@ -27,11 +27,11 @@ _NAMES = {
 }
 
 
-def as_array(value: Any, name: str) -> np.ndarray:
+def as_array(value: Any, name: str, types: Iterable[str] = _NAMES) -> np.ndarray:
     """An array of NumPy, of the same type, from one of NumPy, torch or JAX, on any device.
 
     Raises:
-        TypeError: it is no tensor, or of a type that no operator has.
+        TypeError: it is no tensor, or its type is none of `types`.
     """
     if isinstance(value, np.ndarray):
         array = value
@@ -41,9 +41,21 @@ def as_array(value: Any, name: str) -> np.ndarray:
         array = np.asarray(value)
     else:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a tensor")
-    if array.dtype.name not in _NAMES:
-        raise TypeError(f"{name} is of type {array.dtype.name}, allowed: {', '.join(_NAMES)}")
+    if array.dtype.name not in types:
+        raise TypeError(f"{name} is of type {array.dtype.name}, allowed: {', '.join(types)}")
     return np.ascontiguousarray(array).reshape(array.shape)
+
+
+_FLOATS = ("float16", "bfloat16", "float32")
+_NEUTRAL = ("attention", "attention_grad", "attention_decode", "attention_merge")
+_NEUTRAL_TYPES = {"mask": ("bool",), "block_table": ("int32",)} | dict.fromkeys(("sink", "dsink", "lse", "lses"), ("float32",))
+
+
+def types_of(op: str, name: str) -> Iterable[str]:
+    """Types that a tensor of an operator may have; of operators that are not neutral those that one of its tensors has."""
+    if op in _NEUTRAL:
+        return _NEUTRAL_TYPES.get(name, _FLOATS)
+    return [one for one in _NAMES if op == "flash_attention_score_grad" or not one.startswith("float8")]
 
 
 def _of_torch(tensor: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ paste (:func:`attncheck.example`) pins it in the source.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -32,6 +33,8 @@ _KEYWORDS = {
 }
 _HELD, _FALSIFIED, _NOTHING_CHECKED = 0, 1, 3
 _LONGEST_RUN_S = 3600
+_NAMING_S = 10
+_CAUSE_INDENT = 14  # of the text behind "looks like", and of its further lines
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -117,7 +120,25 @@ class KernelItem(pytest.Item):
         text = done.stdout + done.stderr
         if done.returncode == _NOTHING_CHECKED:
             pytest.skip(_last_note(text, self._property))
-        raise Falsified(_counterexamples(text) if done.returncode == _FALSIFIED else text.strip())
+        if done.returncode != _FALSIFIED:
+            raise Falsified(text.strip())
+        if self._property == "agreement" and not self._case and not _diagnoses(text.splitlines()):
+            text += self._name_defect(command)
+        raise Falsified(_counterexamples(text))
+
+    def _name_defect(self, command: list[str]) -> str:
+        """Lines that name the defect, from the law that can, some seconds of it; the suite says whether the cause is the same."""
+        again = [word for word in command if word != "--corpus" and word != str(self._corpus())]
+        again += ["--property", "deviation", "--time", str(_NAMING_S)]
+        for option in ("--shrink", "--cases"):
+            if option in again:
+                at = again.index(option)
+                del again[at:at + 2]
+        again += ["--shrink", "0", "--cases", "30"]
+        done = subprocess.run(again, capture_output=True, text=True, timeout=_LONGEST_RUN_S, cwd=self.config.rootpath)
+        causes = done.stdout.split("\n@")[1:]
+        of_law = next((one for one in causes if one.split(":")[0].endswith(".agreement")), "")
+        return "\noperator  \n" + "\n".join(_diagnoses(of_law.splitlines()))
 
     def _corpus(self) -> Path:
         """What this property of this kernel failed once; a folder of its own, for runs side by side."""
@@ -137,10 +158,13 @@ class KernelItem(pytest.Item):
 
 
 def _counterexamples(text: str) -> str:
-    """Counterexamples without the table behind them, and the lines that pin them."""
+    """Counterexamples and their diagnoses without the table between them, and the lines that pin them."""
     lines = text.splitlines()
     end = next((k for k, line in enumerate(lines) if line.startswith("operator  ")), len(lines))
     out = [line for line in lines[:end] if not line.startswith("checking ")]
+    while out and not out[-1].strip():
+        out.pop()
+    out += _diagnoses(lines[end:])
     pins = []
     for line in lines[:end]:
         found = re.search(r"attncheck reproduce '([^']*)' --property (\w+)", line)
@@ -149,6 +173,16 @@ def _counterexamples(text: str) -> str:
     if pins:
         out += ["", "to pin it, above the function:", *dict.fromkeys(pins)]
     return "\n".join(out).strip()
+
+
+def _diagnoses(lines: list[str]) -> list[str]:
+    """ "  looks like ..." of every cause, with the lines that a narrow terminal breaks it into."""
+    out = []
+    for k, line in enumerate(lines):
+        if line.startswith("  looks like "):
+            more = itertools.takewhile(lambda one: one.startswith(" " * _CAUSE_INDENT), lines[k + 1:])
+            out += [line, *more]
+    return out
 
 
 def _last_note(text: str, name: str) -> str:

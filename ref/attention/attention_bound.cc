@@ -23,6 +23,7 @@ class ForwardBound {
 public:
     ForwardBound(const AttentionForward<double>& forward, const Precision& precision, Grant grant)
         : keep_(1 / forward.in.keep_prob),
+          is_kept_exactly_(is_stored_exactly(keep_, precision.dtype)),
           softcap_(forward.in.softcap),
           dtype_(precision.dtype),
           roundoff_(precision),
@@ -169,7 +170,7 @@ private:
         for (std::int64_t j = 0; j < logits.size(); ++j) {
             const double s = logits[j], p = exact.probs(i, j);
             if (!std::isfinite(s)) continue;  // its error is 0
-            const double split = roundoff_.split_error(s, lse, count);
+            const double split = roundoff_.split_error(s, lse, count, tiles);
             const double eps = split + (row.lattice ? 0
                                                     : error[j] + roundoff_.exponent_error(s - m) +
                                                           roundoff_.shift_error() + rescale);
@@ -182,7 +183,9 @@ private:
         const double max_error = shift + (row.lattice ? residue : 2 * u * std::fabs(m));
         // P and its sum, relative; where the errors of the logits are beyond exp, by the largest
         // logit that is possible.
-        const double stored_lse = (roundoff_.lse_split ? 6 * u * (std::fabs(lse) + std::fabs(m)) : 0) +
+        const double stored_lse = (roundoff_.lse_split ? 6 * u * (std::fabs(lse) + std::fabs(m)) +
+                                                                 roundoff_.merging_error(std::max(std::fabs(lse), std::fabs(m)), tiles)
+                                                           : 0) +
                                   (roundoff_.lse_statistics
                                        ? 3 * u * std::fabs(lse) +
                                              4 * u * (std::log(count) + kLargestShift + 1)
@@ -263,8 +266,8 @@ private:
         const Eigen::RowVectorXd moved = weighted_distances(pairs.theta.row(i), y.of_keys, output);
         const Array farthest =
             (y.low - output.array()).abs().max((y.high - output.array()).abs());
-        // With steps=half a dropout stores P, too.
-        const double prob = row.lattice ? 0 : roundoff_.prob + (keep_ > 1 ? roundoff_.step : 0),
+        // With steps=half a dropout stores P, too. P = 1 / l of a lattice is cast without an error, P / keep_prob may not be.
+        const double prob = row.lattice && is_kept_exactly_ ? 0 : roundoff_.prob + (keep_ > 1 ? roundoff_.step : 0),
                      unit = row.lattice ? 0 : roundoff_.unit;
         const double value = roundoff_.factor_of(value_);
         const double rho =
@@ -305,7 +308,14 @@ private:
     /// as much larger until then.
     double late_rescale() const { return roundoff_.largest >= kLargestFp32 ? 0x1p8 : 1; }
 
-    double keep_, softcap_;
+    /// But for the rounding of keep_prob itself: 1 / 0.1f is 10 in fp32.
+    static bool is_stored_exactly(double keep, Dtype dtype) {
+        return std::fabs(decode(dtype, encode(dtype, keep)) - keep) <= 0x1p-22 * keep;
+    }
+
+    double keep_;
+    bool is_kept_exactly_;  ///< 1 / keep_prob is a number of the storage type
+    double softcap_;
     Dtype dtype_;
     AttentionRoundoff roundoff_;
     ScoreError score_error_;

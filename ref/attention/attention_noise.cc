@@ -39,8 +39,8 @@ public:
             scored = slope.square() * scored + 16 * unit * capped.square();
             scaled *= slope.square();
         }
-        scored += scores_.of_stored(rows, exact.scores.array(), s) + merged_parts(exact);
         const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
+        scored += scores_.of_stored(rows, exact.scores.array(), s) + merged_parts(exact, tiles);
         const double exponential = of_.exponential * square(1 + tiles);
         const Array omega = as_relative_errors(
             scored +
@@ -57,6 +57,9 @@ public:
         const double count = static_cast<double>(rows.count());
         of.exponential = exponential + (in_.softcap > 0 ? of_.tanh * square(in_.softcap) : 0);
         of.row_sum = of_.of_own_sum(count, tiles);
+        for (std::int64_t i = 0; of_.lse_split && i < s.rows(); ++i)
+            if (const double lse = lse_of(exact, i); std::isfinite(lse))
+                of.row_sum = std::max(of.row_sum, of_.of_own_sum(count, tiles) + of_.of_merging(lse, tiles));
         measure_alike(s, p, of);
         const Array weight = (rows.gain == 0).select(0.0, p * rows.gain);
         for (std::int64_t i = 0; i < s.rows(); ++i)
@@ -97,12 +100,14 @@ private:
             if (RoundingVariance::alike(1, cast_unit, spreads[i]) > 0) of.cast_alike[i] = cast_unit;
     }
 
+    static double lse_of(const AttendedRows<double>& exact, std::int64_t i) { return exact.row_max[i] + std::log(exact.row_sum[i]); }
+
     /// Parts merged by stored LSE.
-    Array merged_parts(const AttendedRows<double>& exact) const {
+    Array merged_parts(const AttendedRows<double>& exact, double parts) const {
         Array out = Array::Zero(exact.logits.rows(), exact.logits.cols());
         for (std::int64_t i = 0; of_.lse_split && i < out.rows(); ++i) {
-            const double lse = exact.row_max[i] + std::log(exact.row_sum[i]);
-            for (std::int64_t j = 0; j < out.cols(); ++j) out(i, j) = of_.of_split(exact.logits(i, j), lse);
+            const double lse = lse_of(exact, i);
+            for (std::int64_t j = 0; j < out.cols(); ++j) out(i, j) = of_.of_split(exact.logits(i, j), lse, parts);
         }
         return out;
     }

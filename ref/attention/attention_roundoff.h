@@ -112,11 +112,16 @@ struct AttentionRoundoff {
     ///
     ///   3 u max(|s|, |LSE|) + 3 u |LSE| + 4 u (log n + 1) + exp
     ///
+    /// Merged one by one they store an LSE as often, each from the last: merging_error() for every part but the first.
+    ///
     /// Source: verification.md 4.3, split-KV.
-    double split_error(double logit, double lse, double count) const {
+    double split_error(double logit, double lse, double count, double parts) const {
         if (!lse_split) return 0;
         return 3 * unit * (std::fmax(std::fabs(logit), std::fabs(lse)) + std::fabs(lse)) +
-               4 * unit * (std::log(count) + 1) + exp;
+               4 * unit * (std::log(count) + 1) + exp + merging_error(std::fmax(std::fabs(logit), std::fabs(lse)), parts);
+    }
+    double merging_error(double largest_lse, double parts) const {
+        return lse_split ? std::fmax(parts - 1, 0) * unit * (2 * largest_lse + 8) : 0;
     }
     /// exp(s - m') with a maximum that is not the last one.
     double shift_error() const { return lse_statistics ? 4 * unit * kLargestShift : 0; }

@@ -87,10 +87,14 @@ struct RoundingVariance {
     double of_products(double terms) const { return of_sum(terms) + factors; }
     /// Of products of stored numbers one of which is q or k as they were scaled.
     double of_scaled_products(double terms) const { return of_products(terms) + scaling; }
-    /// Of a logit by the LSE of the parts that are merged by it.
-    double of_split(double logit, double lse) const {
+    /// Of a logit by the LSE of the parts that are merged by it, at once or one by one.
+    double of_split(double logit, double lse, double parts) const {
         const double merge = std::max(std::fabs(logit), std::fabs(lse));
-        return lse_split ? unit * unit * (6 * merge * merge + 16) : 0;
+        return lse_split ? unit * unit * (6 * merge * merge + 16) + of_merging(merge, parts) : 0;
+    }
+    /// Of LSEs that are stored once for every part but the first, each from the last.
+    double of_merging(double largest, double parts) const {
+        return lse_split ? std::max(parts - 1, 0.0) * unit * unit * (2 * largest * largest + 8) : 0;
     }
     /// Of a logit that is stored, before its bias or behind it; of a composition also <q, k>.
     double of_stored_score(double logit, double bias) const {

@@ -106,10 +106,13 @@ void RowGradientBound::measure_row() {
                                          rows_->value().row(j).data(), shape_.value_dim,
                                          kInfinity));
     const double log_sum = std::fabs(std::log(l));
-    // With forward=own P may be exp(s - LSE): all P have the rounding of that LSE, 3 u (|m| + |log l|) as below, and
-    // delta = sum P dP has it, too.
+    // With forward=own P may be exp(s - LSE): on a lattice all P have the rounding of that LSE, 3 u (|m| + |log l|) as
+    // below, and delta = sum P dP has it, too. Else it has all that P may be off, for an LSE that is given does not
+    // make the sum of P one (verification.md 4.5).
     const double own_error =
-        roundoff_.own_forward ? 3 * roundoff_.unit * (std::fabs(m) + log_sum) * prob_grad_weight() : 0;
+        !roundoff_.own_forward ? 0
+        : lattice ? 3 * roundoff_.unit * (std::fabs(m) + log_sum) * prob_grad_weight()
+                  : prob_grad_of_errors(m, l, log_sum);
     if (roundoff_.own_forward && !lattice) {
         out_.delta_error[row_] += delta_error_of_products() + own_error;
         // And of P that are stored.
@@ -207,16 +210,29 @@ bool RowGradientBound::exact_in_storage() const {
 ///   eps = |s^ - s| + 3 u (|s - m| + |m| + |log l|) + 16 u
 ///
 /// in either form, exp(s - m) / l or exp(s - (m + log l)).
+double RowGradientBound::raised_prob(std::int64_t j, double m, double l, double log_sum) const {
+    const double s = logits_(row_, j), u = roundoff_.unit;
+    if (!std::isfinite(s)) return out_.prob(row_, j);
+    const double eps = score_error_of(j) + 3 * u * (std::fabs(s - m) + std::fabs(m) + log_sum) + roundoff_.exp +
+                       kQuotient * u + prob_error_;
+    return std::min(std::exp(s - m + eps) / l, 1e100);
+}
+
+double RowGradientBound::prob_grad_of_errors(double m, double l, double log_sum) const {
+    double sum = 0;
+    for (std::int64_t j = 0; j < rows_->count(); ++j)
+        if (const double size = prob_grad_size_(row_, j); size > 0 && std::isfinite(size))
+            sum += std::max(0.0, raised_prob(j, m, l, log_sum) - out_.prob(row_, j)) * size;
+    return sum;
+}
+
 void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double log_sum) {
     const double u = roundoff_.unit, delta_error = out_.delta_error[row_];
-    const double s = logits_(row_, j), prob = out_.prob(row_, j), weight = out_.weight(row_, j);
+    const double prob = out_.prob(row_, j), weight = out_.weight(row_, j);
     const double prob_grad_size = prob_grad_size_(row_, j);
     const double size = std::fabs(out_.bias_grad()(row_, j));
-    const bool is_finite = std::isfinite(s), kept = rows_->gain(row_, j) != 0;
-    const double score_error = is_finite ? score_error_of(j) : 0;
-    const double eps = score_error + 3 * u * (std::fabs(s - m) + std::fabs(m) + log_sum) +
-                       roundoff_.exp + kQuotient * u + prob_error_;
-    const double raised = is_finite ? std::min(std::exp(s - m + eps) / l, 1e100) : prob;
+    const bool kept = rows_->gain(row_, j) != 0;
+    const double raised = raised_prob(j, m, l, log_sum);
     const double gained = std::max(0.0, raised - prob);
     const double lowered = raised > 0 ? prob * (prob / raised) * 0.99 : 0;
     const double floor = raised * l < kSafeExp ? kExpFloor / std::min(1.0, l) : 0;

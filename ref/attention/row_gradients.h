@@ -57,6 +57,7 @@ private:
     /// what the output it stands for may be wrong by.
     double delta_error_of_products() const;
     double prob_grad_weight() const;   ///< sum_j P_j sum |dO V|
+    double prob_grad_of_errors(double m, double l, double log_sum) const;  ///< sum_j |P^_j - P_j| sum |dO V|, at most
     double finite_prob_grads() const;  ///< sum_j sum |dO V|
 
     /// A lattice row needs dP and delta that fp32 leaves alone, in any order.
@@ -66,6 +67,7 @@ private:
     bool exact_in_storage() const;
 
     /// |dS^ - dS| without the part p delta-error that is common to the row, and |P^ - P|.
+    double raised_prob(std::int64_t j, double m, double l, double log_sum) const;  ///< the largest P^_j
     void measure_errors(std::int64_t j, double m, double l, double log_sum);
 
     /// The same for dS' from `before`, the error of dS but for its cast; x = |dP - delta|.

@@ -97,6 +97,53 @@ def test_a_number_with_one_declared_value_needs_no_parameter(verify):
     assert status == 3 and "has no parameter window_right" in said, said
 
 
+DECLARED = """import attncheck
+@attncheck.kernel("attention", features="outputs=out {}")
+def f(query, key, value, scale{}):
+    raise RuntimeError("called")
+"""
+
+
+@pytest.mark.parametrize(
+    "features, inside, outside",
+    [
+        ("softcap=0", "", "softcap=1"),
+        ("softcap=2..8/2 softcap_unit=tenth", "softcap=4 softcap_unit=tenth", "softcap=3 softcap_unit=tenth"),
+        ("softcap=2..8/2", "softcap=2", "softcap=9"),  # in any unit
+        ("window_left=0..16", "window_left=16", "window_left=17"),
+        ("window_left=-1,4..8/2", "", "window_left=5"),
+        ("window_right=0", "window_right=0", "window_right=1"),
+        ("align=top_left", "", "align=bottom_right"),
+        ("scale=rsqrt,tenth", "", "scale=large"),
+        ("scale=large", "scale=large", ""),
+    ],
+)
+@pytest.mark.parametrize("parameters", ["", ", softcap, window_left, window_right, align"])
+def test_a_call_with_a_number_outside_of_the_mark_is_declined(verify, features, inside, outside, parameters):
+    """Whether the function has the parameter or not, and whatever runs the call."""
+    def asked(words):
+        case = ATTENTION % f"{words} data=zeros"
+        return case.replace("scale=rsqrt scale=large", "scale=large")
+
+    source = DECLARED.format(features, parameters)
+    status, said = verify(source, asked(outside))
+    name = features.split("=")[0]
+    assert status == 3 and (f"declared is {name}=" in said or f"has no parameter {name}" in said), said
+    if parameters or inside in ("", "window_right=0", "scale=large"):
+        status, said = verify(source, asked(inside))
+        assert status == 1 and "called" in said, said
+
+
+def test_laws_without_cases_keep_to_the_numbers_of_the_mark(attncheck, tmp_path):
+    """A window of more than 2^32 keys, which no case line can say."""
+    source = DECLARED.format("window_left=0..16 window_right=0 align=top_left q=kv", ", window_left")
+    body = source.replace('raise RuntimeError("called")', 'assert window_left <= 16\n    raise attncheck.Declined("enough")')
+    (tmp_path / "kernel.py").write_text(body)
+    options = ["--property", "unusual_arguments", "--cases", 20, "--seed", 2, "--jobs", 1, "--shrink", 0, "--no-validation"]
+    status, said = attncheck("verify", "--candidate", "python:kernel.py", "--op", "attention", *options)
+    assert status == 3 and "AssertionError" not in said, said
+
+
 def test_who_declines_everything_is_told_why(attncheck, tmp_path):
     (tmp_path / "kernel.py").write_text('import attncheck\ndef attention(**given):\n    raise attncheck.Declined("not today")\n')
     status, said = attncheck("verify", "--candidate", "python:kernel.py", "--no-validation", "--property", "agreement", "--cases", 5)
@@ -159,6 +206,33 @@ def attention_merge(parts, lses):
     assert status == 1 and "raised Odd: (its text raises KeyError) (kernel.py:4)" in said, said
     status, said = verify(source.replace('raise KeyError("no text")', 'return "\\ud800"'), CASE)
     assert status == 1 and "raised Odd: \\ud800 (kernel.py:4)" in said, said
+
+
+def test_the_class_of_an_error_without_text_has_no_line_number(verify):
+    source = "def attention_merge(parts, lses):\n    raise KeyboardInterrupt\n"
+    status, said = verify(source, CASE)
+    assert status == 1 and "raised KeyboardInterrupt: no message (kernel.py:2)" in said, said
+
+
+def test_a_failure_without_text_is_the_same_after_an_edit(attncheck, tmp_path):
+    classes = []
+    for blank in ("", "\n"):
+        (tmp_path / "kernel.py").write_text(blank + "def attention_merge(parts, lses):\n    raise KeyboardInterrupt\n")
+        options = ["--property", "agreement", "--cases", 2, "--seed", 1, "--jobs", 1, "--shrink", 0, "--no-validation"]
+        _, said = attncheck("verify", "--candidate", "python:kernel.py", "--op", "attention_merge", *options)
+        classes.append(next(line for line in said.splitlines() if line.startswith("@1 ")))
+    assert classes[0] == classes[1] == "@1 attention_merge.agreement: raised KeyboardInterrupt"
+
+
+def test_who_writes_to_a_broadcast_input_is_told_that_inputs_are_not_written(verify):
+    pytest.importorskip("torch")
+    source = """import attncheck
+@attncheck.kernel("attention_merge", tensors="torch")
+def merge(parts, lses):
+    parts.mul_(2)
+"""
+    status, said = verify(source, CASE.replace("}", " parts.layout=broadcast}"))
+    assert status == 1 and "a single memory location" in said and "; inputs must not be written (kernel.py:4)" in said, said
 
 
 def test_a_traceback_names_the_last_calls(verify):

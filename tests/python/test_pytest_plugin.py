@@ -44,6 +44,37 @@ def test_a_kernel_holds_and_a_broken_one_shows_its_counterexample(pytester):
     )
 
 
+CAUSAL = '''
+import numpy as np
+import pytest
+
+@pytest.mark.attncheck(op="attention", precision="hidden=times_zero", cases=10, shrink=1, features="dtype=fp32 layout=bshd group=1 "
+                       "softcap=0 window_left=-1 window_right=0 align=top_left bias=none mask=none kv_length=none sink=none outputs=out")
+def causal(query, key, value, scale):
+    with np.errstate(all="ignore"):
+        s = np.einsum("bihd,bjhd->bhij", query, key) * np.float32(scale)
+        p = np.exp(s - s.max(axis=-1, keepdims=True, initial=-np.inf))  # the mask is forgotten
+        return np.einsum("bhij,bjhd->bihd", p / p.sum(axis=-1, keepdims=True), value)
+'''
+
+
+@pytest.mark.parametrize("law", ["agreement", "deviation"])
+def test_a_failure_has_its_diagnosis(pytester, law):
+    pytester.makepyfile(CAUSAL)
+    result = pytester.runpytest(*PLUGIN, "-k", law)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"FALSIFIED attention.{law}: out *", "  replay * attncheck reproduce *",
+                                 "  looks like *window_right not applied*", "@attncheck.example(*"])
+    result.stdout.no_fnmatch_line("*reproduce @*")  # of the last run, not of this item
+
+
+def test_a_broken_diagnosis_is_whole():
+    from attncheck.pytest_plugin import _counterexamples
+
+    text = "FALSIFIED x\n\noperator  held\n\n@1 x\n  looks like  out: one,\n              two\n  smallest    x{}\n"
+    assert _counterexamples(text) == "FALSIFIED x\n  looks like  out: one,\n              two"
+
+
 def test_a_pinned_case_is_an_item(pytester):
     case = "attention_merge{dtype=fp32 parts=2 rows=1 heads=1 dim=1 weights=equal data=zeros seed=0}"
     pinned = RIGHT.replace("@pytest.mark", f'@attncheck.example("{case}", "agreement")\n@pytest.mark').replace(

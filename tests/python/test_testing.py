@@ -245,13 +245,53 @@ def test_bad_input_in_the_words_of_frameworks():
         "scale is nan": dict(scale=float("nan")),
         "kv_length is [3], allowed: 0 to 2": dict(kv_length=[3]),
         "key is bf16 [1,2,1,4]": dict(k=q.view(np.uint16).astype(np.int32)),
-        "mask is bool [2,2]": dict(mask=np.ones((2, 2), bool)),
+        "mask has shape [2, 2], allowed: [1, 1, 2 or 1, 2 or 1], such as [1, 1, 2, 2]": dict(mask=np.ones((2, 2), bool)),
+        "bias has shape [1, 1, 2, 3], allowed: [1, 1, 2 or 1, 2 or 1]": dict(bias=np.zeros((1, 1, 2, 3), np.float32)),
+        "mask is of type float32, allowed: bool": dict(mask=np.ones((1, 1, 2, 2), np.float32)),
+        "kv_length has 2 numbers, expected 1, one of each batch": dict(kv_length=[2, 2]),
+        "window is (-2, 0), allowed: two numbers from -1, where -1 = unlimited": dict(window=(-2, 0)),
+        "q has 1 heads, allowed: a multiple of the 2 heads of k": dict.fromkeys("kv", np.zeros((1, 2, 2, 4), np.float16)),
+        "q is of type float64, allowed: float16, bfloat16, float32": dict(q=q.astype(float)),
+        "query is fp16 [1,2,4]": dict(q=q[:, :, 0]),  # no word of its heads
         "out is fp16 [1,2,1,5], the other arguments ask for": dict(out=np.zeros((1, 2, 1, 5), np.float16)),
     }.items():
         given = dict(out=q, q=q, k=q, v=q) | change
         with pytest.raises((ValueError, TypeError)) as error:
             testing.assert_attention_close(**given)
-        assert "\n" not in str(error.value) and (words in str(error.value) or "k" in change), error.value
+        is_type = "k" in change and "v" not in change
+        assert "\n" not in str(error.value) and (words in str(error.value) or is_type), error.value
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("align", ["top_left", "bottom_right"])
+def test_outputs_that_are_right_with_the_other_align_are_told_so(align, packed):
+    q, k, v = (np.random.default_rng(7).standard_normal((1, length, 2, 16)).astype(np.float16) for length in (5, 9, 9))
+    out = attention_numpy.attention(q, k, v, None, None, None, None, 0.25, 0, -1, 0, int(align != "top_left"))["out"]
+    other = "bottom_right" if align == "top_left" else "top_left"
+    more = dict(cu_seqlens_q=[0, 5], cu_seqlens_kv=[0, 9]) if packed else {}
+    given = [t[0] if packed else t for t in (out, q, k, v)]
+    testing.assert_attention_close(*given, causal=True, align=align, **more)
+    with pytest.raises(AssertionError) as error:
+        testing.assert_attention_close(*given, causal=True, align=other, **more)
+    assert "out is wrong" in str(error.value), error.value
+    assert f"The outputs are right with align={align!r}, given was {other!r}." in str(error.value), error.value
+    given[0] = given[0] + np.float16(1)
+    with pytest.raises(AssertionError) as error:
+        testing.assert_attention_close(*given, causal=True, align=other, **more)
+    assert "align='" not in str(error.value), error.value
+
+
+def test_bad_pages_are_one_line():
+    q, cache = np.zeros((2, 1, 3, 4), np.float16), np.zeros((2, 4, 2, 4), np.float16)
+    for words, change in {
+        "query has 3 heads, allowed: a multiple of the 2 heads of key_cache": dict(),
+        "kv_length has 1 numbers, expected 2, one of each batch": dict(query=q[:, :, :2], kv_length=[1]),
+        "window_left is -2, allowed: numbers from -1, where -1 = unlimited": dict(query=q[:, :, :2], window_left=-2),
+    }.items():
+        given = dict(out=q, query=q, key_cache=cache, value_cache=cache, block_table=np.zeros((2, 1), np.int32), kv_length=[1, 1])
+        with pytest.raises(ValueError) as error:
+            testing.assert_attention_decode_close(**given | change)
+        assert str(error.value) == words
 
 
 BAD = {
@@ -260,7 +300,7 @@ BAD = {
     "lses is missing": dict(lses=None),
     "lses is fp32 [3,4,1], the other arguments ask for fp32 [3,4,2]": dict(lses=np.zeros((3, 4, 1), np.float32)),
     "out is of type list, expected a tensor": dict(out=[1.0]),
-    "out is of type float64, allowed: ": dict(out=np.zeros((4, 2, 8))),
+    "out is of type float64, allowed: float16, bfloat16, float32": dict(out=np.zeros((4, 2, 8))),
 }
 
 

@@ -338,6 +338,57 @@ TEST(Attention, SumsWithoutABoundAreNotJudged) {
     }
 }
 
+// P of equal logits is cast without an error, P / 0.9 is not.
+TEST(Attention, DropoutOfALatticeIsCast) {
+    const SmallProblem p({1}, {1}, {1}, 1);
+    for (const double keep : {0.9, 0.5, 0.1}) {
+        AttentionInputs<double> in = p.shape.inputs(p.query, p.key, p.value);
+        in.keep_prob = static_cast<float>(keep);
+        const double cast = decode(Dtype::fp16, encode(Dtype::fp16, 1 / in.keep_prob)) - 1 / in.keep_prob,
+                     bound = expected_attention({p.shape.dense(), attention_columns(p.shape), in}, {Dtype::fp16, {}}, Grant::lattice)
+                                 .output.bound[0];
+        EXPECT_GE(bound, std::fabs(cast)) << keep;
+        EXPECT_EQ(bound > 1e-4, keep == 0.9) << keep;
+    }
+}
+
+// With forward=own P may come from the LSE that is given, and delta from P dP: P is then off by the error of the score,
+// which another sum over the channels may have, and dS = P (dP - P dP) with it.
+TEST(Attention, OwnForwardGrantsDeltaOfAGivenLse) {
+    const double all_bits = 1.0668593645095825;
+    const SmallProblem p({8, 1, 8, 8}, {-6, -all_bits, -2, 8}, {1}, 1);
+    const Values dout{1}, output{1}, row_max{-all_bits}, row_sum{1};
+    const auto bound = [&](const char* words) {
+        return expected_attention_grad({p.shape.dense(), attention_columns(p.shape),
+                                        {p.shape.inputs(p.query, p.key, p.value), dout, output, row_max, row_sum}},
+                                       {Dtype::fp32, parse_rounding_class(words)})
+            .query_grad.bound[0];
+    };
+    const double score_error = 3 * 0x1p-24 * (48 + all_bits + 16 + 64);
+    EXPECT_GE(bound("forward=own"), 6 * score_error);
+    EXPECT_LT(bound("default"), 6 * score_error) << "the word is not needed";
+}
+
+// Parts that are merged one by one store as many LSEs, each from the last.
+TEST(Attention, SplitsGrantTheRoundingOfEveryLse) {
+    constexpr std::int64_t kPart = 32, kParts = 256, kLogit = -20'000;
+    NeutralAttentionShape s = padded(1, 1, kPart * kParts);
+    s.head_dim = s.value_dim = 1;
+    const Values query{1}, key(kPart * kParts, kLogit), value(kPart * kParts, 1);
+    const auto bound = [&](const char* words) {
+        return expected_attention({s.dense(), attention_columns(s), s.inputs(query, key, value)},
+                                  {Dtype::fp16, parse_rounding_class(words)})
+            .stored_lse.bound[0];
+    };
+    const float part = kLogit + std::log(static_cast<float>(kPart));
+    float lse = part;
+    for (std::int64_t k = 1; k < kParts; ++k)  // as a ring does
+        lse = lse + std::log1p(std::exp(part - lse));
+    const double error = std::fabs(lse - (kLogit + std::log(static_cast<double>(kPart * kParts))));
+    EXPECT_LE(error, bound("split=lse"));
+    EXPECT_GT(error, bound("default")) << "the word is not needed";
+}
+
 // A dropped key has no dP. With an infinite dO, delta = sum P dP is then 0, and <dO, O> is NaN: both are right.
 TEST(Attention, DeltaOfAnOwnForwardMayLeaveOutWhatIsDropped) {
     const SmallProblem p({1}, {1}, {1}, 1);

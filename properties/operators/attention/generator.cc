@@ -68,7 +68,12 @@ void make_many(Random& random, Spec& spec) {
     spec.set("dim", random.pick<Int>({1, 2, 8}));
     spec.set("value_dim", random.between(1, 8));
     const auto batches = static_cast<std::size_t>(heads ? random.between(1, 2) : random.pick<Int>({9, 33, 40, 65}));
-    spec.lists = {std::vector<Int>(batches, random.between(1, 3)), std::vector<Int>(batches, random.between(1, 9))};
+    Int queries = random.between(1, 3);
+    if (heads && random.chance(35)) {  // a grid of heads and tiles of queries, the last one ragged
+        spec.set("kv_heads", random.pick<Int>({33, 40, 65}));
+        queries = random.pick<Int>({33, 65, 65, 66, 129});
+    }
+    spec.lists = {std::vector<Int>(batches, queries), std::vector<Int>(batches, random.between(1, 9))};
 }
 
 /// Large groups and queries beyond the first tile, thin: what all heads of a group make of one key.

@@ -60,6 +60,16 @@ void make_long(Random& random, Spec& spec) {
     spec.lists = {{random.between(1, 2)}, {random.pick<Int>({1025, 2047, 2049, 4096, 4097, 8193, kBeyond16Bits})}};
 }
 
+/// Large pages that are no whole number of tiles, several of them; thin.
+void make_large_pages(Random& random, Spec& spec) {
+    spec.set("kv_heads", random.between(1, 2)), spec.set("group", random.between(1, 4));
+    spec.set("dim", random.pick<Int>({1, 2, 8, 16})), spec.set("value_dim", random.between(1, 8));
+    const Int page = random.pick<Int>({48, 80, 100, 136, 144, 200, 250, 264, 520});
+    spec.set("page", page);
+    spec.lists = {{1, 1}, {}};
+    for (int b = 0; b < 2; ++b) spec.lists[1].push_back(random.between(1, 3) * page + random.between(1 - page, page / 2));
+}
+
 /// What servers run, two extents at once: many heads, batches or keys, each of which the budget of other cases keeps apart.
 void make_serving(Random& random, Spec& spec) {
     constexpr Int kMost = Int{1} << 22;
@@ -206,6 +216,8 @@ Spec sample_decode(const Schema& schema, Random& random, int size, Profile) {
         make_long(random, spec);
     else if (random.chance(5))
         make_serving(random, spec);
+    else if (random.chance(3))
+        make_large_pages(random, spec);
     else
         fit_budget(random, spec, (Int{1} << 17) + (Int{8} << 10) * size);
     sample_pages(random, spec);

@@ -115,7 +115,7 @@ void make_long_square(Random& random, Spec& spec) {
     spec.numbers[kFaValueDim] = 1;
     const bool compressed = random.chance(85);
     const Int length = !compressed        ? 1024
-                       : random.chance(6) ? 2049
+                       : random.chance(9) ? random.pick<Int>({2049, 2060})
                                           : random.pick<Int>({1025, 1025, 1026, 1040, 1100});
     const std::size_t batches = length == 1025 && random.chance(15) ? 2 : 1;
     for (auto& list : spec.lists) list.assign(batches, length);
@@ -163,7 +163,8 @@ void fit_budget(Random& random, Spec& spec, Int budget) {
 void sample_rope(Random& random, Spec& spec) {
     if (!is_tnd(spec) || !random.chance(20)) return;
     if (spec.numbers[kFaDim] < 8) spec.numbers[kFaDim] = random.pick<Int>({8, 9, 16, 17, 72});
-    spec.numbers[kFaRope] = 8 * random.between(1, std::min<Int>(8, spec.numbers[kFaDim] / 8));
+    const Int widest = spec.numbers[kFaDim] / 8;
+    spec.numbers[kFaRope] = 8 * random.between(1, random.chance(25) ? widest : std::min<Int>(8, widest));
     spec.numbers[kFaDtype] = 1;
 }
 
@@ -250,6 +251,11 @@ void fit_lengths(Random& random, Spec& spec, Int mode) {
             if (q[b] > kv[b]) std::swap(q[b], kv[b]);
             if (q[b] > 0) break;
         }
+    // The first sequence with queries is the band, whether it has keys or not.
+    if (mode == 8 && is_tnd(spec) && q.size() > 1 && pse_of(spec) == FlashPse::absent && random.chance(12)) {
+        q[0] = std::max<Int>(q[0], 1), kv[0] = 0;
+        kv[1] = std::max<Int>(kv[1], 2);
+    }
     if (mode != 8 || pse_of(spec) == FlashPse::absent) return;
     kv = q;
     if (!has_slopes(spec) || q[0] < 2 || !random.chance(85)) return;

@@ -65,7 +65,7 @@ std::int64_t cost(const Spec& spec) {
 /// Two extents or three near their limits at once, which the budget of other cases keeps apart: heads, width and window;
 /// tokens, heads and width; sequences and window.
 void sample_large(Random& random, Spec& spec) {
-    constexpr std::int64_t kMost = 1'500'000;
+    std::int64_t most = 1'500'000;
     const std::int64_t block = spec.numbers[kCmpBlock], stride = spec.numbers[kCmpStride];
     auto& lengths = spec.lists[0];
     auto& dim = spec.numbers[kCmpDim];
@@ -74,6 +74,10 @@ void sample_large(Random& random, Spec& spec) {
         case 0:
             spec.numbers[kCmpHeads] = random.pick<std::int64_t>({24, 33, 40, 48, 64, 65, 96, 127, 128});
             lengths = {block + stride * random.between(0, 2) + random.between(0, stride - 1)};
+            if (random.chance(30)) {  // rows of one token beyond 16384 elements
+                spec.numbers[kCmpHeads] = random.pick<std::int64_t>({65, 96, 128});
+                dim = 256, lengths = {block}, most = 3'000'000;
+            }
             break;
         case 1:
             spec.numbers[kCmpHeads] = random.between(2, 8);
@@ -86,7 +90,7 @@ void sample_large(Random& random, Spec& spec) {
             for (std::int64_t left = random.pick<std::int64_t>({34, 129, 130, 200, 257}); left > 0; --left)
                 lengths.push_back(random.chance(30) ? block + random.between(0, stride) : random.between(0, block));
     }
-    while (cost(spec) > kMost && dim > 16) dim -= 16;
+    while (cost(spec) > most && dim > 16) dim -= 16;
 }
 
 void sample_data(Random& random, Spec& spec) {

@@ -114,7 +114,7 @@ function laws_by_failure(others, first) {
 function details(one) {
   return [make('pre', {}, withoutPicture(one.message)), picture(one.message) || picture(one.message_as_found || ''),
     definitions([['matters', one.matters], ['certificate', one.certificate]]),
-    make('p', {class: 'faint'}, /not shrunk/.test(one.certificate) ? 'case' : 'smallest case'), copied(one.case),
+    make('p', {class: 'faint'}, /not shrunk|shown as found$/.test(one.certificate) ? 'case' : 'smallest case'), copied(one.case),
     make('p', {class: 'faint'}, 'replay'), copied(one.reproduce),
     make('details', {}, make('summary', {}, 'as found'), make('pre', {}, one.original_case), make('pre', {}, one.message_as_found || ''))];
 }

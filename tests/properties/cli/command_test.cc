@@ -30,6 +30,7 @@ TEST_F(CommandTest, HelpOfEverySubcommandSucceeds) {
         const Ran help = attncheck(std::string(name) + " --help");
         EXPECT_EQ(help.status, 0) << name;
         EXPECT_THAT(help.printed, HasSubstr("Usage")) << name;
+        EXPECT_THAT(help.printed, HasSubstr(std::string("\nExample: attncheck ") + (*name ? name : "verify") + " ")) << name;
         std::istringstream lines(help.printed);
         for (std::string line; std::getline(lines, line);)
             EXPECT_LE(line.starts_with("Usage") ? 0 : line.size(), 80u) << name << ": " << line;

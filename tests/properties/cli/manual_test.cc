@@ -35,6 +35,7 @@ TEST_F(ManualTest, HasEveryOption) {
         }
     }
     EXPECT_THAT(page, AllOf(HasSubstr(".SH \"EXIT STATUS\""), HasSubstr("NO_COLOR")));
+    EXPECT_THAT(page, HasSubstr("\nattncheck merge a.json b.json \\-\\-json all.json\n"));
     EXPECT_THAT(page, AllOf(HasSubstr(".B attncheck reproduce\n.RI \"\" case \" [\" option ]..."),
                             HasSubstr(".B attncheck cases\n.RI [ operator \"] [\" option ]..."),
                             HasSubstr(".B attncheck verify\n.RI [ option ]...")));

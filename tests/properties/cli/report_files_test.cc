@@ -27,16 +27,19 @@ TEST_F(ReportFilesTest, KnownFailuresDoNotFailARun) {
     EXPECT_EQ(first.status, 1) << first.printed;
     EXPECT_EQ(Json::parse(text_of("badge.json")),
               Json({{"schemaVersion", 1}, {"label", "attncheck"}, {"message", "falsified, 1 cause"}, {"color", "red"}}));
-    const Ran same = verify("--baseline " + file("first.json") + " --junit " + file("same.xml") + " --json " + file("same.json"));
+    const Ran same = verify("--baseline " + file("first.json") + " --badge " + file("badge.json") + " --junit " + file("same.xml") + " --json " + file("same.json"));
     EXPECT_EQ(same.status, 0) << same.printed;
     EXPECT_THAT(same.printed, AllOf(HasSubstr("  0 new\n"), HasSubstr("  1 the same\n    nsa_compress.memory: out of bounds: output")));
     EXPECT_EQ(xml_error(text_of("same.xml")), "");
     EXPECT_THAT(text_of("same.xml"), AllOf(HasSubstr("failures=\"0\""), HasSubstr("known: the baseline has this failure")));
     EXPECT_EQ(Json::parse(text_of("same.json")).at("verdict"), "held");
+    EXPECT_THAT(Json::parse(text_of("badge.json")).at("message").get<std::string>(), HasSubstr(" cases, 1 known cause"));
     const Ran waived = verify("--waive " + file("known") + " --badge " + file("badge.json"));
     EXPECT_EQ(waived.status, 0) << waived.printed;
     EXPECT_THAT(waived.printed, HasSubstr("every property held, 30 cases waived"));
-    EXPECT_EQ(Json::parse(text_of("badge.json")).at("color"), "brightgreen");
+    const Json badge = Json::parse(text_of("badge.json"));
+    EXPECT_THAT(badge.at("message").get<std::string>(), HasSubstr(" cases, 30 waived"));
+    EXPECT_EQ(badge.at("color"), "yellowgreen");
     write("other.json", R"({"schema": 1, "properties": []})");
     EXPECT_EQ(verify("--baseline " + file("other.json")).status, 1);
     write("none.json", "{}");
@@ -52,6 +55,8 @@ TEST_F(ReportFilesTest, MergedShardsHaveAllFiles) {
     const Ran merged = attncheck("merge " + file("1.json") + " " + file("2.json") + " --junit " + file("all.xml") +
                                  " --html " + file("all.html") + " --json " + file("all.json"));
     EXPECT_EQ(merged.status, 1) << merged.printed;
+    EXPECT_THAT(merged.printed, HasSubstr("  replay      attncheck reproduce @1 --report " + file("all.json") + "\n"));
+    EXPECT_EQ(attncheck("reproduce @1 --report " + file("all.json")).status, 1);
     EXPECT_EQ(xml_error(text_of("all.xml")), "");
     EXPECT_THAT(text_of("all.xml"), HasSubstr("name=\"memory\""));
     EXPECT_TRUE(text_of("all.html").find("\"parts\":[1,2]") != std::string::npos);

@@ -74,6 +74,31 @@ TEST_F(ReproduceTest, TakesTheVariablesOfTheRun) {
                 HasSubstr("note      the variable DEFECT_TO_SHOW of --env is not set: the library runs without it\n"));
 }
 
+// Variables that are not set are one line.
+TEST_F(ReproduceTest, NamesAllUnsetVariablesAtOnce) {
+    const Ran ran = run(
+        "reproduce 'attention{dtype=fp32 q=[2] kv=[1] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 data=zeros seed=0}' "
+        "--property agreement --env NOT_SET_A --env NOT_SET_B --env NOT_SET_A");
+    EXPECT_THAT(ran.printed,
+                HasSubstr("note      the variables NOT_SET_A, NOT_SET_B of --env are not set: the library runs without them\n"));
+}
+
+// A program has the bounds of the class that the case is judged by: that of the command, or the library's own.
+TEST_F(ReproduceTest, EmitsTheBoundsOfTheClass) {
+    const std::string line = "reproduce 'attention{dtype=fp32 q=[2] kv=[3] layout=bshd kv_heads=1 group=1 dim=8 value_dim=4 scale=rsqrt data=normal seed=1}' --emit ";
+    for (const char* language : {"numpy", "torch", "c"}) {
+        EXPECT_THAT(run(line + language).printed, HasSubstr("bounds of the rounding class 'acc=fp32 p=half ds=half'"));
+        EXPECT_THAT(run(line + language + " --precision in=tf32").printed,
+                    HasSubstr("bounds of the rounding class 'acc=fp32 p=half ds=half in=tf32'"));
+        EXPECT_THAT(run(line + language + " --candidate " + quoted(MUTANTS_PATH)).printed,
+                    HasSubstr("bounds of the rounding class 'acc=fp32 p=half ds=half order=fixed'"));
+    }
+    EXPECT_THAT(run(line + "c --precision in=tf33").printed, HasSubstr("--precision 'in=tf33': "));
+    const Ran missing = run(line + "c --candidate " + quoted(file("missing.so")));
+    EXPECT_EQ(missing.status, 2);
+    EXPECT_THAT(missing.printed, HasSubstr("with --precision a program needs no library"));
+}
+
 // Values of small tensors are printed, absent arguments are one line.
 TEST_F(ReproduceTest, PrintsTheNumbersOfASmallCase) {
     const Ran ran = run(

@@ -216,6 +216,28 @@ TEST(Causes, SayWhatWasNotShrunk) {
     EXPECT_THAT(out.str(), AllOf(HasSubstr("  not shrunk  nsa_compress{"), Not(HasSubstr("  smallest  "))));
 }
 
+// Nor is one whose shrunk case held when it was run once more, which has the message that it was found with.
+TEST(Causes, ShowACaseAsFoundWithItsMessage) {
+    RunReport report = falsified_report();
+    for (PropertyReport& property : report.properties) {
+        Counterexample& found = property.counterexamples[0];
+        found.certificate = "the shrunk case holds in a fresh process or with the full time limit; shown as found";
+        found.message.clear();
+        found.found_message = "output differs as it was found";
+    }
+    std::ostringstream out, one;
+    print_table(out, report, false);
+    EXPECT_THAT(out.str(), AllOf(HasSubstr("  not shrunk  nsa_compress{"), Not(HasSubstr("  smallest  ")),
+                                 HasSubstr("  wrong       output differs as it was found\n"),
+                                 HasSubstr("  note        the shrunk case holds in a fresh process")));
+    print_counterexample(one, report, report.properties[0], report.properties[0].counterexamples[0]);
+    EXPECT_THAT(one.str(), HasSubstr("\n  output differs as it was found\n"));
+    std::vector<Failure> all = {failure("exact_lattice", "out is wrong", Tier::bound, "a{q=[1]}"),
+                                failure("agreement", "out is wrong", Tier::bound, "a{q=[9]}")};
+    all[0].certificate = report.properties[0].counterexamples[0].certificate;
+    EXPECT_THAT(causes_of(all, false).at(0).failures, ElementsAre(1, 0));
+}
+
 /// Columns of what people see: letters, without codes of colours.
 std::size_t widest(const std::string& text) {
     std::istringstream lines(text);

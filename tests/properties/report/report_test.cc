@@ -31,14 +31,14 @@ using testing::StartsWith;
 using Json = nlohmann::json;
 using Status = PropertyReport::Status;
 
-MergedReport merged(const std::vector<RunReport>& reports) {
+MergedReport merged(const std::vector<RunReport>& reports, const std::string& path = {}) {
     std::vector<std::pair<std::string, std::string>> texts;
     for (RunReport report : reports) {
         report.shard = static_cast<int>(texts.size());
         report.shards = static_cast<int>(reports.size());
         texts.emplace_back(fmt::format("shard{}.json", texts.size()), to_json(report));
     }
-    return merge_json(texts);
+    return merge_json(texts, path);
 }
 
 // Every field of the documentation is there, with its type.
@@ -128,6 +128,50 @@ TEST(Merge, NamesTheCauses) {
     const std::string table = merged({left, right}).table;
     EXPECT_THAT(table, AllOf(HasSubstr("@1 nsa_compress.agreement: crashed: SIGSEGV\n"), HasSubstr(kPlainLine),
                              Not(HasSubstr("packing"))));
+}
+
+// "@1" alone is of the last run: a replay line names the merged report, or has the whole case.
+TEST(Merge, ReplaysWhatWasMerged) {
+    const RunReport left = run_report(), right = run_report(Status::falsified);
+    EXPECT_THAT(merged({left, right}, "all.json").table, HasSubstr("  replay      attncheck reproduce @1 --report all.json\n"));
+    EXPECT_THAT(merged({left, right}, "it's all.json").table, HasSubstr(" --report 'it'\\''s all.json'\n"));
+    EXPECT_THAT(merged({left, right}).table,
+                HasSubstr("  replay      attncheck reproduce '" + std::string(kPlainLine) + "' --property agreement"));
+}
+
+// Words that a declaration could do without: a kernel with wrong values may need them once they are right.
+TEST(JsonReport, AdvisesNoNarrowerClassWhereValuesAreWrong) {
+    const std::string text = "declared split=lse, errors stay within the bounds without it (30 cases)";
+    RunReport died = run_report(Status::falsified);
+    died.precision = "acc=fp32 p=half ds=half split=lse";
+    died.properties[1].bounds = {{"split=lse", 0.5, 30}};
+    died.properties[0].counterexamples[0].tier = Tier::crash;
+    RunReport wrong = died, held = died;
+    wrong.properties[0].counterexamples[0].tier = Tier::bound;
+    held.properties[0] = run_report().properties[0];
+    const auto shown = [](const RunReport& report) {
+        std::ostringstream out;
+        print_table(out, report, false);
+        return out.str();
+    };
+    EXPECT_EQ(Json::parse(to_json(died))["precision"]["wider_than_seen"], text);
+    EXPECT_THAT(shown(died), HasSubstr(text));
+    EXPECT_EQ(Json::parse(to_json(wrong))["precision"]["wider_than_seen"], "");
+    EXPECT_THAT(shown(wrong), Not(HasSubstr("without it")));
+    const MergedReport with_a_death = merged({held, died}), with_wrong_values = merged({held, wrong});
+    EXPECT_THAT(with_a_death.table, HasSubstr("errors stay within the bounds without it (60 cases)"));
+    EXPECT_EQ(Json::parse(with_wrong_values.json)["precision"]["wider_than_seen"], "");
+    EXPECT_THAT(with_wrong_values.table, Not(HasSubstr("without it")));
+}
+
+// A case that held when it was run once more has the message that it was found with.
+TEST(JsonReport, HasTheMessageAsFound) {
+    RunReport report = run_report(Status::falsified);
+    Counterexample& found = report.properties[0].counterexamples[0];
+    found.message.clear();
+    found.found_message = "killed by a signal";
+    EXPECT_EQ(Json::parse(to_json(report))["properties"][0]["counterexample"]["message"],
+              "crashed: SIGSEGV: killed by a signal");
 }
 
 // A merged report is a report again.
@@ -404,7 +448,12 @@ TEST(SufficientTime, IsSaidWhereOnlyTimeIsLacking) {
     EXPECT_EQ(sufficient_time(report), 120);
     std::ostringstream out;
     print_table(out, report, false);
-    EXPECT_THAT(out.str(), HasSubstr("1 of 2 properties met too few cases; --time 120 is about enough"));
+    EXPECT_THAT(out.str(), HasSubstr("1 of 2 properties met too few cases; --time 120 is about enough\n"));
+    RunReport several = report;
+    several.properties[1].op = "nsa_compress_grad";
+    std::ostringstream of_several;
+    print_table(of_several, several, false);
+    EXPECT_THAT(of_several.str(), HasSubstr("--time 120 is about enough, --op checks less\n"));
 
     report.properties[0].declined = 11;
     EXPECT_EQ(sufficient_time(report), 0) << "more declined than taken";

@@ -70,6 +70,13 @@ TEST(Reward, OfWhatWasNotJudgedIsLess) {
     EXPECT_THAT(declined.feedback, HasSubstr("--features"));
 }
 
+// Enough cases are no verdict: their bounds may say nothing of most elements.
+TEST(Reward, IsOneOnlyForWhatHolds) {
+    const Grade undecided = grade({law("agreement", Status::held), law("memory", Status::inconclusive)});
+    EXPECT_EQ(undecided.verdict, "inconclusive");
+    EXPECT_THAT(undecided.reward, DoubleEq(0.95));
+}
+
 TEST(Reward, OfALibraryThatDeclinesIsHalf) {
     const Grade partial = grade({law("agreement", Status::held)}, true);
     EXPECT_EQ(partial.verdict, "partial");
@@ -82,6 +89,23 @@ TEST(Reward, TellsNoExpectedValue) {
     EXPECT_EQ(wrong.verdict, "falsified");
     EXPECT_THAT(wrong.feedback, HasSubstr("agreement: output is wrong, first in case 3; wrong for nsa_compress{"));
     EXPECT_THAT(wrong.feedback, Not(HasSubstr("0.25")));
+}
+
+// What a call returned in place of outputs is no expected value.
+TEST(Reward, TellsWhyACallGaveNoOutputs) {
+    const auto feedback = [](const std::string& failure, const std::string& message) {
+        PropertyReport one = law("agreement", Status::falsified, 1);
+        one.counterexamples[0].failure = failure;
+        one.counterexamples[0].message = message;
+        one.counterexamples[0].tier = Tier::crash;
+        return grade({one}).feedback;
+    };
+    EXPECT_THAT(feedback("wrong output out", "wrong output out: k.py, function f: out has type float64, expected float32"),
+                HasSubstr("agreement: wrong output out: k.py, function f: out has type float64, expected float32, first in case 1; wrong for "));
+    EXPECT_THAT(feedback("raised KeyError", "raised KeyError: 'scale' (k.py:6)\n    k.py:6, in f: x"),
+                HasSubstr("agreement: raised KeyError: 'scale' (k.py:6), first in case 1; "));
+    EXPECT_THAT(feedback("timed out", "no answer after 4 s"), HasSubstr("agreement: timed out (no answer after 4 s), first in case 1; "));
+    EXPECT_THAT(feedback("timed out", "timed out"), HasSubstr("agreement: timed out, first in case 1; "));
 }
 
 }  // namespace
