@@ -371,7 +371,7 @@ TEST(Attention, OwnForwardGrantsDeltaOfAGivenLse) {
 
 // Parts that are merged one by one store as many LSEs, each from the last.
 TEST(Attention, SplitsGrantTheRoundingOfEveryLse) {
-    constexpr std::int64_t kPart = 32, kParts = 256, kLogit = -20'000;
+    constexpr std::int64_t kPart = 32, kParts = 2048, kLogit = -20'000;
     NeutralAttentionShape s = padded(1, 1, kPart * kParts);
     s.head_dim = s.value_dim = 1;
     const Values query{1}, key(kPart * kParts, kLogit), value(kPart * kParts, 1);

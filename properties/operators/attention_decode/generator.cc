@@ -64,9 +64,9 @@ void make_long(Random& random, Spec& spec) {
 void make_large_pages(Random& random, Spec& spec) {
     spec.set("kv_heads", random.between(1, 2)), spec.set("group", random.between(1, 4));
     spec.set("dim", random.pick<Int>({1, 2, 8, 16})), spec.set("value_dim", random.between(1, 8));
-    const Int page = random.pick<Int>({48, 80, 100, 136, 144, 200, 250, 264, 520});
+    const Int page = random.pick<Int>({48, 80, 100, 136, 144, 200, 232, 250}), queries = random.between(1, 3);
     spec.set("page", page);
-    spec.lists = {{1, 1}, {}};
+    spec.lists = {{queries, queries}, {}};
     for (int b = 0; b < 2; ++b) spec.lists[1].push_back(random.between(1, 3) * page + random.between(1 - page, page / 2));
 }
 
