@@ -1,6 +1,8 @@
 // Attention laws against kernels written here: what is correct must not be accused.
 #include "properties/laws/attention_laws.h"
 
+#include <attncheck/candidate.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include "properties/operators/nsa_compress_attention/problem.h"
 #include "properties/operators/nsa_selected_attention/problem.h"
 #include "tests/properties/case/case_line.h"
+#include "tests/properties/search/planted.h"
 
 namespace attncheck::properties {
 namespace {
@@ -280,6 +283,57 @@ TEST(AttentionLaws, ScaleFoldingLeavesScoresThatOverflow) {
     for (const char* declared : {"scores=half", "steps=half", "default"}) {
         PropertyContext context{kernel, ref::parse_rounding_class(declared)};
         EXPECT_EQ(scale_folding(kernel, spec, context).failed(), std::string(declared) == "default") << declared;
+    }
+}
+
+/// The exact forward of a query that is stored after its product with the scale and log2 e: NaN where that is infinite.
+Values forward_of_scaled_query(const AttentionProblem& problem) {
+    Values values = exact_forward(problem);
+    for (const std::uint32_t bits : problem.query)
+        if (std::fabs(ref::decode(problem.dtype, bits)) * problem.scale * 1.442695 > ref::max_finite(problem.dtype))
+            for (auto& [name, of] : values) std::ranges::fill(of, std::nan(""));
+    return values;
+}
+
+/// A query of 8000 times 3 log2 e is a number of fp16, one of 16000 is not.
+TEST(AttentionLaws, PowerOfTwoLeavesScaledInputsThatOverflow) {
+    ProblemKernel kernel(selected_attention_operator(), forward_of_scaled_query);
+    int failed = 0;
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {  // each draws its power
+        const Spec spec = spec_of(
+            "nsa_selected_attention{dtype=fp16 q=[1] kv=[16] kv_heads=1 group=1 dim=128 value_dim=128 block=16 count=1 "
+            "scale=large data=zeros seed=" + std::to_string(seed) + " set=[query[0,0,0]=8000,key[0,0,0]=1]}");
+        PropertyContext scaled{kernel, ref::parse_rounding_class("scale=half")}, usual{kernel, {}};
+        EXPECT_FALSE(power_of_two(kernel, spec, scaled).failed()) << seed;
+        failed += power_of_two(kernel, spec, usual).failed();
+    }
+    EXPECT_GT(failed, 0) << "the word is not needed";
+}
+
+/// Arguments without effect are asked for inside of what a candidate declares.
+TEST(UnusualArguments, KeepToWhatIsDeclared) {
+    const Operator& op = *find_operator("attention");
+    const Property& law = *op.property("unusual_arguments");
+    const Spec spec = spec_of(
+        "attention{dtype=fp32 q=[2] kv=[2] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 window_right=0 data=normal seed=3}");
+    std::int64_t widest = -1;
+    testing::NiceMock<MockCandidate> kernel;
+    ON_CALL(kernel, run).WillByDefault([&](const Call& call, const RunOptions&) {
+        widest = std::max(widest, call.number("window_left"));
+        CallResult result;
+        result.status = ATTNCHECK_DECLINED;
+        return result;
+    });
+    for (const bool is_declared : {false, true}) {
+        widest = -1;
+        PropertyContext context{kernel, {}};
+        if (is_declared) context.declared = [](const Spec& of) { return of.number("window_left") <= 16; };
+        for (std::uint64_t seed = 0; seed < 20; ++seed) {
+            Spec other = spec;
+            other.seed = seed;
+            (void)law.check(other, context);
+        }
+        EXPECT_EQ(widest > 16, !is_declared) << widest;
     }
 }
 
