@@ -382,6 +382,12 @@ TEST(Tiers, MisreadArgumentsAreNamed) {
         EXPECT_THAT(message_of(line + "window_left=3 window_right=1 data=normal seed=3}",
                                [](ref::NeutralAttentionShape& s) { std::swap(s.window_left, s.window_right); }),
                     StartsWith("out: window_left and window_right exchanged"));
+        EXPECT_THAT(message_of(line + "window_left=20 window_right=9 align=bottom_right data=normal seed=3}",
+                               [](ref::NeutralAttentionShape& s) { --s.window_left; }),
+                    StartsWith("out: window_left one key too short"));
+        EXPECT_THAT(message_of(line + "window_left=20 window_right=9 align=bottom_right data=normal seed=3}",
+                               [](ref::NeutralAttentionShape& s) { ++s.window_right; }),
+                    HasSubstr("window_right one key too long, which explains"));
         const auto without_maximum = [](const AttentionProblem& problem, Outputs& got) {
             const AttentionNumbers numbers(problem);
             std::vector<double> output(got.at("out").size()), row_max(got.at("lse").size()), row_sum(row_max.size());

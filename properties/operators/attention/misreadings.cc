@@ -23,6 +23,10 @@ std::vector<Misreading> neutral_misreadings(const AttentionProblem& problem) {
         [](auto& other) { other.bottom_right = !other.bottom_right; });
     add("window_left not applied", s.window_left >= 0, [](auto& other) { other.window_left = -1; });
     add("window_right not applied", s.window_right >= 0, [](auto& other) { other.window_right = -1; });
+    add("window_left one key too short", s.window_left >= 1, [](auto& other) { --other.window_left; });
+    add("window_left one key too long", s.window_left >= 0, [](auto& other) { ++other.window_left; });
+    add("window_right one key too short", s.window_right >= 1, [](auto& other) { --other.window_right; });
+    add("window_right one key too long", s.window_right >= 0, [](auto& other) { ++other.window_right; });
     add("window_left and window_right exchanged", has_window && s.window_left != s.window_right,
         [](auto& other) { std::swap(other.window_left, other.window_right); });
     add("kv_length not applied", s.has_kv_length, [](auto& other) { other.has_kv_length = false; });
