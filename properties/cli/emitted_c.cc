@@ -127,8 +127,12 @@ std::string kernel(const EmittedCase& made) {
                                       fmt::join(tensor->shape, ",")));
         return out;
     };
+    // What the kernel leaves unwritten must not be right by chance.
+    std::string fills;
+    for (const Tensor* tensor : made.outputs())
+        fills += fmt::format(" for (size_t b = 0; b < sizeof {0}; ++b) ((char *){0})[b] = -1;", tensor->name);
     return fmt::format(fmt::runtime(kKernel), fmt::join(words(made.inputs()), ", "),
-                       fmt::join(words(made.outputs()), ", "));
+                       fmt::join(words(made.outputs()), ", "), fills);
 }
 
 /// Elements of tensors in binary64, and the comparison of outputs.
@@ -286,7 +290,7 @@ private:
         const std::string gain = of_.keep_prob < 1 ? "gain[c] * " : "";
         std::string scores = fmt::format("s *= {};", number(of_.scale));
         if (of_.softcap > 0) scores += fmt::format(" cap = tanh(s / {0}), s = {0} * cap;", number(of_.softcap));
-        std::string out = "int main(void) {\n" + filled_mask() + "    if (kernel()) return 1;\n" + loads();
+        std::string out = "int main(void) {\n" + filled_mask() + "    if (unset(), kernel()) return 1;\n" + loads();
         out += fmt::format(fmt::runtime(kLogits),
                            sink_given_ && forms_statistics() ? "sink[n]" : "-INFINITY", scores,
                            of_.has_bias ? " + bias_[c]" : "",
@@ -341,7 +345,7 @@ std::string values(const EmittedCase& made) {
         judged.add(name, name + "_want");
     }
     return declared.text() + kernel(made) + reading(made) +
-           "int main(void) {\n    if (kernel()) return 1;\n" + judged.text();
+           "int main(void) {\n    if (unset(), kernel()) return 1;\n" + judged.text();
 }
 
 std::string compression(const EmittedCase& made) {

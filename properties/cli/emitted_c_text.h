@@ -12,6 +12,7 @@ inline constexpr const char* kCHead = R"c(/* {0}
 inline constexpr const char* kKernel = R"c(/* Reads {0}.
    Fills {1}. All are row-major, 16-bit numbers as their bits. */
 static int kernel(void) {{ return fputs("call your kernel here\n", stderr), 1; }}
+static void unset(void) {{ /* NaN */{2} }}
 )c";
 
 /// IEEE 754 of a narrow type in binary64: {0} its name, {1} bits of its fraction, {2} bits of its
@@ -25,13 +26,14 @@ static double number(const void *a, int wide, long k) {{ return wide ? ((const f
 )c";
 
 inline constexpr const char* kJudge = R"c(static int judge(const char *name, const void *a, int wide, const double *bound, const double *want, int stride, const long long *first, long rows, int width) {
-    long wrong = 0, at = -1;
+    long wrong = 0, at = 0; double expected = 0, found = 0;
     for (long r = 0; r < rows; ++r) for (int c = 0; c < width; ++c) {
         const long k = (first ? first[r] : r * width) + c;
         const double got = number(a, wide, k), w = want[r * stride + (c < stride ? c : stride - 1)];
-        if (!(fabs(got - w) <= bound[k] || isinf(bound[k]) || got == w || (isnan(w) && isnan(got))) && !wrong++) at = k;
+        if (!(fabs(got - w) <= bound[k] || isinf(bound[k]) || got == w || (isnan(w) && isnan(got))) && !wrong++) at = k, expected = w, found = got;
     }
-    return printf("%s: %ld of %ld elements wrong, the first is number %ld\n", name, wrong, rows * width, at), wrong > 0;
+    printf("%s: %ld of %ld elements wrong", name, wrong, rows * width);
+    return wrong ? (printf(", the first is number %ld: expected %.9g, got %.9g\n", at, expected, found), 1) : (puts(""), 0);
 }
 )c";
 
@@ -78,7 +80,7 @@ inline constexpr const char* kBackward = R"c(        for (int d = 0; d < VALUE_D
 {3})c";
 
 inline constexpr const char* kMerge = R"c(int main(void) {{
-    if (kernel()) return 1;
+    if (unset(), kernel()) return 1;
     for (long r = 0; r < ROWS; ++r) {{
         double m = -INFINITY, l = 0;
         for (long p = 0; p < PARTS; ++p) m = lses[p * ROWS + r] <= m ? m : lses[p * ROWS + r];
@@ -95,7 +97,7 @@ inline constexpr const char* kMerge = R"c(int main(void) {{
 
 /// Y_jnc = sum_r X_rnc W_rn over the tokens of block j.
 inline constexpr const char* kCompress = R"c(int main(void) {{
-    if (kernel()) return 1;
+    if (unset(), kernel()) return 1;
     for (long j = 0; j < BLOCKS; ++j) for (long r = 0; r < BLOCK; ++r) for (long n = 0; n < HEADS; ++n)
         for (long c = 0; c < DIM; ++c) {{
             const long x = ((first_token[j] + r) * HEADS + n) * DIM + c, y = (j * HEADS + n) * DIM + c, w = r * HEADS + n;

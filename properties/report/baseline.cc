@@ -41,6 +41,24 @@ bool has(const std::vector<KnownFailure>& all, const KnownFailure& one) {
     });
 }
 
+/// Those of `now` that the baseline has. One of a cause of which it has another failure of the same output counts, too.
+std::vector<bool> known_of(Json& report, const std::vector<KnownFailure>& now, const std::vector<KnownFailure>& before) {
+    std::vector<bool> known;
+    for (const KnownFailure& one : now) known.push_back(has(before, one));
+    std::int64_t rejected = 0;
+    const std::vector<Failure> failures = failures_of(report, rejected);
+    for (const Cause& cause : causes_of(failures, rejected == 0)) {
+        const auto shares = [&](std::size_t i, std::size_t other) {
+            return known[other] && now[i].op == now[other].op && output_of(now[i].failure) == output_of(now[other].failure);
+        };
+        std::vector<std::size_t> more;
+        for (const std::size_t i : cause.failures)
+            if (!known[i] && std::ranges::any_of(cause.failures, [&](std::size_t other) { return shares(i, other); })) more.push_back(i);
+        for (const std::size_t i : more) known[i] = true;
+    }
+    return known;
+}
+
 /// Whether the run came to a verdict on the property.
 bool is_judged(const Json& report, const KnownFailure& one) {
     return std::ranges::any_of(report.at("properties"), [&](const Json& property) {
@@ -90,7 +108,8 @@ ComparedReport compared_with(const std::string& json, const std::string& baselin
     Json report = Json::parse(json), earlier = parsed_baseline(baseline);
     const std::vector<KnownFailure> now = failures_in(report), before = failures_in(earlier);
     std::vector<KnownFailure> fresh, same, fixed, unknown;
-    for (const KnownFailure& one : now) (has(before, one) ? same : fresh).push_back(one);
+    const std::vector<bool> known = known_of(report, now, before);
+    for (std::size_t i = 0; i < now.size(); ++i) (known[i] ? same : fresh).push_back(now[i]);
     for (const KnownFailure& one : before)
         if (!has(now, one)) (is_judged(report, one) ? fixed : unknown).push_back(one);
     report["baseline"] = {{"new", json_of(fresh)}, {"same", json_of(same)}, {"fixed", json_of(fixed)},
