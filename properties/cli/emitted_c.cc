@@ -127,12 +127,8 @@ std::string kernel(const EmittedCase& made) {
                                       fmt::join(tensor->shape, ",")));
         return out;
     };
-    // What the kernel leaves unwritten must not be right by chance.
-    std::string fills;
-    for (const Tensor* tensor : made.outputs())
-        fills += fmt::format(" for (size_t b = 0; b < sizeof {0}; ++b) ((char *){0})[b] = -1;", tensor->name);
     return fmt::format(fmt::runtime(kKernel), fmt::join(words(made.inputs()), ", "),
-                       fmt::join(words(made.outputs()), ", "), fills);
+                       fmt::join(words(made.outputs()), ", "));
 }
 
 /// Elements of tensors in binary64, and the comparison of outputs.
@@ -140,9 +136,13 @@ std::string reading(const EmittedCase& made) {
     bool is_bf16 = false;
     for (const Tensor& tensor : made.call.tensors) is_bf16 |= tensor.type() == ref::Dtype::bf16;
     const int fraction = is_bf16 ? 7 : 10, exponent = 15 - fraction;
+    // What the kernel leaves unwritten must not be right by chance.
+    std::string fills;
+    for (const Tensor* tensor : made.outputs())
+        fills += fmt::format(" for (size_t b = 0; b < sizeof {0}; ++b) ((char *){0})[b] = -1;", tensor->name);
     return fmt::format(fmt::runtime(kHalf), is_bf16 ? "bf16" : "fp16", fraction, exponent,
                        (1 << exponent) - 1, (1 << fraction) - 1, (1 << (exponent - 1)) - 1 + fraction,
-                       15) +
+                       15, fills) +
            kJudge;
 }
 

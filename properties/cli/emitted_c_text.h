@@ -12,17 +12,16 @@ inline constexpr const char* kCHead = R"c(/* {0}
 inline constexpr const char* kKernel = R"c(/* Reads {0}.
    Fills {1}. All are row-major, 16-bit numbers as their bits. */
 static int kernel(void) {{ return fputs("call your kernel here\n", stderr), 1; }}
-static void unset(void) {{ /* NaN */{2} }}
 )c";
 
 /// IEEE 754 of a narrow type in binary64: {0} its name, {1} bits of its fraction, {2} bits of its
-/// exponent.
+/// exponent; {7} fills the outputs.
 inline constexpr const char* kHalf = R"c(static double half(unsigned bits) {{ /* {0} in binary64 */
     const int x = bits >> {1} & {3}, m = bits & {4};
     const double v = x == {3} ? (m ? NAN : INFINITY) : ldexp(x ? m + {4} + 1 : m, (x ? x : 1) - {5});
     return bits >> {6} ? -v : v;
 }}
-static double number(const void *a, int wide, long k) {{ return wide ? ((const float *)a)[k] : half(((const unsigned short *)a)[k]); }}
+static double number(const void *a, int wide, long k) {{ return wide ? ((const float *)a)[k] : half(((const unsigned short *)a)[k]); }} static void unset(void) {{ /* NaN */{7} }}
 )c";
 
 inline constexpr const char* kJudge = R"c(static int judge(const char *name, const void *a, int wide, const double *bound, const double *want, int stride, const long long *first, long rows, int width) {
@@ -32,8 +31,7 @@ inline constexpr const char* kJudge = R"c(static int judge(const char *name, con
         const double got = number(a, wide, k), w = want[r * stride + (c < stride ? c : stride - 1)];
         if (!(fabs(got - w) <= bound[k] || isinf(bound[k]) || got == w || (isnan(w) && isnan(got))) && !wrong++) at = k, expected = w, found = got;
     }
-    printf("%s: %ld of %ld elements wrong", name, wrong, rows * width);
-    return wrong ? (printf(", the first is number %ld: expected %.9g, got %.9g\n", at, expected, found), 1) : (puts(""), 0);
+    return printf("%s: %ld of %ld elements wrong", name, wrong, rows * width), wrong ? (printf(", the first is number %ld: expected %.9g, got %.9g\n", at, expected, found), 1) : (puts(""), 0);
 }
 )c";
 

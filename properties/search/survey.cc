@@ -189,13 +189,16 @@ private:
     /// Plain cases that are taken, the one with the fewest features first; else any.
     bool find_anchor() {
         std::vector<Spec> taken;
-        for (int k = 0; k < kAnchorCalls && (k < kPlainCalls || taken.empty()); ++k) {
-            Spec spec = k < kPlainCalls || !taken.empty() ? drawn(op_.plain(random_, profile_)) : unusual(k);
+        bool has_keys = false;  // a case without any says little of others
+        for (int k = 0; k < kAnchorCalls && (k < kPlainCalls || !has_keys); ++k) {
+            Spec spec = k < kPlainCalls ? drawn(op_.plain(random_, profile_)) : unusual(k);
             if (k >= kPlainCalls / 2 && k < kPlainCalls && taken.empty()) simplify(spec);
             if (scope_.is_declared()) scope_.mend(spec, random_);
-            if (!op_.illegal(spec) && (!scope_.is_declared() || scope_.holds(spec)) && takes(spec))
-                taken.push_back(spec);
+            if (op_.illegal(spec) || (scope_.is_declared() && !scope_.holds(spec)) || !takes(spec)) continue;
+            taken.push_back(spec);
+            has_keys = has_keys || !is_empty(spec);
         }
+        if (has_keys) std::erase_if(taken, is_empty);
         if (taken.empty()) taken = first_taken_;
         if (taken.empty()) return false;
         std::ranges::stable_sort(taken, std::less<>(), features_of);
@@ -205,6 +208,21 @@ private:
         return true;
     }
 
+    /// Lengths that are whole tiles, where that is legal.
+    void in_tiles(Spec& spec) {
+        const Int tile = random_.pick<Int>({64, 128});
+        Spec next = spec;
+        for (auto& list : next.lists)
+            for (Int& length : list) length = (length + tile - 1) / tile * tile;
+        if (cases_.is_legal(next)) spec = std::move(next);
+    }
+
+    static bool is_empty(const Spec& spec) {
+        return std::ranges::any_of(spec.lists, [](const auto& list) {
+            return std::ranges::all_of(list, [](Int length) { return length == 0; });
+        });
+    }
+
     /// What nobody runs who takes plain cases: sizes that go together, any generated case, one with plain lengths, and one
     /// with plain values of half of its parts.
     Spec unusual(int k) {
@@ -212,6 +230,7 @@ private:
         Spec spec = k % 4 == 0 ? plain : drawn(op_.sample(random_, k / 4 % 100, profile_));
         if (k % 4 == 0) {
             simplify(spec);
+            if (random_.chance(50)) in_tiles(spec);
             constexpr Int kKeyWidth = 192, kValueWidth = 128;  // of latent attention
             Spec next = spec;
             if (spec.schema->number("value_dim") >= 0 && random_.chance(25)) {
@@ -281,7 +300,7 @@ private:
                 bool all_blamed = !probes.empty();
                 for (const SurveyCases::Probe& probe : probes) {
                     is_asked = true;
-                    is_taken = takes(probe.spec);
+                    is_taken = takes(probe.spec) || (is_of_lengths(at) && is_taken_in_tiles(at, value, probe.spec, base));
                     if (is_taken) break;
                     all_blamed = all_blamed && (is_refused || probe.alone || is_to_blame(at, probe.spec, base));
                 }
@@ -299,6 +318,21 @@ private:
         }
         if (refused > 0 && (taken == 0 || aspect.is_extent)) scope_.close(at);
         return is_asked || is_all_known;
+    }
+
+    /// Whether the declined case is taken with lengths that are multiples of the accepted ones: several sequences, or unequal
+    /// ones, may have to be whole tiles.
+    bool is_taken_in_tiles(std::size_t at, Int value, const Spec& declined, const Spec& base) {
+        for (const Int step : {0, 1}) {
+            Spec spec = declined;
+            for (std::size_t l = 0; l < spec.lists.size(); ++l) {
+                if (base.lists[l].empty() || base.lists[l].front() == 0) return false;
+                for (std::size_t b = 0; b < spec.lists[l].size(); ++b)
+                    if (spec.lists[l][b] != 0) spec.lists[l][b] = base.lists[l].front() * (1 + step * static_cast<Int>(b % 2));
+            }
+            if (spec != declined && scope_.aspects()[at].value(spec) == value && cases_.is_legal(spec) && takes(spec)) return true;
+        }
+        return false;
     }
 
     /// Accepted cases that are asked with another value: the one with few features and the last one; for a mode, which

@@ -184,7 +184,9 @@ double ScoreError::operator()(double logit, double bias, double magnitude) const
                       2 * cast_eta_) *
                      (1 + growth_);
     if (step_ > 0 && magnitude > 0)
-        with_bias += ((rounds_scale_ ? step_ * std::fabs(logit - bias) : 0) + step_eta_) * (1 + growth_);
+        // The scale is multiplied into <q, k>, or into its sum with the bias (pse_type 1).
+        with_bias += ((rounds_scale_ ? step_ * (std::fabs(logit - bias) + (bias == 0 ? 0 : std::fabs(logit))) : 0) + step_eta_) *
+                     (1 + growth_);
     const double floor = (magnitude + 4) * floor_;
     if (magnitude < exact_below_) {
         if (logit == bias) return with_bias;

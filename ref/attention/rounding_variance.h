@@ -99,7 +99,9 @@ struct RoundingVariance {
     /// Of a logit that is stored, before its bias or behind it; of a composition also <q, k>.
     double of_stored_score(double logit, double bias) const {
         if (score == 0) return 0;
-        return score * square(logit) + (score + step) * square(logit - bias) + 2 * underflow + (step > 0 ? underflow : 0);
+        const double scaled_sum = bias == 0 ? 0 : step * square(logit);  // pse_type 1
+        return score * square(logit) + (score + step) * square(logit - bias) + scaled_sum + 2 * underflow +
+               (step > 0 ? underflow : 0);
     }
     /// Of c tanh(plain / c) by tanh=N, and where `plain`, its quotient and tanh are stored.
     double of_cap(double plain, double slope, double cap) const {
