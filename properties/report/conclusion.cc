@@ -14,6 +14,7 @@ constexpr double kMostUnjudged = 0.5;
 /// reaches: measured on every operator, 63 to 94 % in non_finite, below 55 % elsewhere. Cases of which most is given
 /// away do not count among those that a verdict needs.
 constexpr double kMostGivenAway = 0.97;
+constexpr const char* kComparing = "agreement";  ///< compares the elements of every output
 
 /// Elements that no bound can judge are not shown as held: a property that compares few of them is
 /// inconclusive.
@@ -30,14 +31,22 @@ double most_unjudged(const ref::RoundingClass& rounding) {
     return rounding.hidden_times_zero ? kMostGivenAway : kMostUnjudged;
 }
 
-void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged) {
+void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged, bool counts_elements) {
     const DrawnCases& drawn = report.drawn;
     if (report.cases + report.replayed == 0 && drawn.inapplicable > 0) {
         report.status = PropertyReport::Status::not_applicable;
         report.note = fmt::format("applies to none of {} cases", drawn.inapplicable);
         return;
     }
-    if (report.cases - drawn.hardly_compared >= needed) return conclude_on_elements(report, most_unjudged);
+    if (report.cases - drawn.hardly_compared >= needed) {
+        conclude_on_elements(report, most_unjudged);
+        // Of a kernel that takes empty sequences alone.
+        if (counts_elements && report.property == kComparing && report.cases > 0 && report.elements.compared == 0) {
+            report.status = PropertyReport::Status::inconclusive;
+            report.note = fmt::format("no output of {} cases has an element to compare", report.cases);
+        }
+        return;
+    }
     if (drawn.is_outside && report.cases == 0) {
         report.status = PropertyReport::Status::declined;
         report.note = "no case of this property is one that the candidate takes";

@@ -11,8 +11,9 @@ namespace attncheck::properties {
 /// Share of elements without a bound, above which a property is not shown as held.
 double most_unjudged(const ref::RoundingClass& rounding);
 
-/// Status and note of a property without a failure, from its counts: one that met fewer than `needed` cases says nothing.
-void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged);
+/// Status and note of a property without a failure, from its counts: one that met fewer than `needed` cases says nothing,
+/// nor does agreement that compared no element, where elements are counted: another tolerance (--rule) counts none.
+void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged, bool counts_elements);
 
 /// About how long a run like this one takes to meet the cases that its inconclusive properties lack, in seconds; 0: it is
 /// not time that they lack.

@@ -32,6 +32,7 @@ double most_unjudged_of(const Json& merged) {
 PropertyReport counts_of(const Json& entry, const Json& merged) {
     PropertyReport one;
     one.op = entry["op"];
+    one.property = entry["property"];
     one.cases = entry["cases"];
     one.replayed = entry.value("replayed", std::int64_t{0});
     one.declined = entry.value("declined", std::int64_t{0});
@@ -53,6 +54,7 @@ void set_verdict(Json& entry, const PropertyReport& verdict) {
 /// Too few cases of a shard may be enough of all, and what each shard declines may be none of its cases.
 void judge_counts(Json& merged) {
     const double most = most_unjudged_of(merged);
+    const bool counts_elements = merged.value("options", Json::object()).value("rule", "").empty();
     for (Json& entry : merged["properties"]) {
         const std::string status = entry["status"];
         if (status == "falsified" || status == "error") continue;
@@ -63,7 +65,7 @@ void judge_counts(Json& merged) {
             entry.erase("note");
             continue;
         }
-        conclude(one, one.drawn.needed, most);
+        conclude(one, one.drawn.needed, most, counts_elements);
         if (one.status != PropertyReport::Status::held || status != "held") set_verdict(entry, one);
     }
 }

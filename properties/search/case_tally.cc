@@ -75,7 +75,7 @@ bool CaseTally::is_hopeless() const {
 void CaseTally::conclude(PropertyReport& report, bool is_outside) const {
     fill(report.drawn, is_outside);
     report.drawn.needed = needed_cases(property_, options_);
-    properties::conclude(report, shares_, most_unjudged(options_.rounding));
+    properties::conclude(report, shares_, most_unjudged(options_.rounding), options_.rule == nullptr);
 }
 
 void CaseTally::fill(DrawnCases& drawn, bool is_outside) const {

@@ -311,7 +311,7 @@ private:
             in_a_row = is_taken ? 0 : in_a_row + is_refused;
             if (is_refused) {
                 ++refused;
-                        scope_.refuse(at, value);
+                scope_.refuse(at, value);
             }
             if (aspect.is_extent && (refused == 0 ? taken >= 3 : in_a_row >= 5)) break;
             if (taken == 0 && refused >= 3) break;
@@ -482,8 +482,8 @@ private:
         Values rest = values;
         std::erase_if(rest, [&](const auto& one) { return std::ranges::find(some, one) != some.end(); });
         int tried = 0;
-        for (const Spec& base : scope_.accepted()) {
-            if (tried == kBases) return false;
+        for (std::size_t k = 0; k < scope_.accepted().size() && tried < kBases; ++k) {
+            const Spec base = scope_.accepted()[k];  // a call that is taken adds to them
             Spec next = least;
             for (const auto& [at, value] : some) {
                 const Aspect& aspect = scope_.aspects()[at];

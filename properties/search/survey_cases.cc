@@ -129,7 +129,7 @@ std::vector<std::pair<std::size_t, std::size_t>> SurveyCases::coupled_parts() co
 }
 
 /// Such as q=kv and q<=kv.
-bool SurveyCases::is_of_lengths(const Aspect& aspect) const {
+bool SurveyCases::relates_lengths(const Aspect& aspect) const {
     const auto& lists = op_.schema().lists;
     return lists.size() > 1 && (aspect.name == lists[0].key + "=" + lists[1].key ||
                                 aspect.name == lists[0].key + "<=" + lists[1].key);
@@ -152,7 +152,7 @@ std::vector<SurveyCases::Probe> SurveyCases::all_with(std::size_t at, Int value,
         if (!out.empty()) return out;
     }
     // Lengths that differ may have to be whole tiles all the same: twice as many, one more.
-    if (value == 0 && is_of_lengths(aspect)) {
+    if (value == 0 && relates_lengths(aspect)) {
         for (const std::size_t list : {1, 0})
             for (const bool twice : {true, false}) {
                 Spec spec = base;

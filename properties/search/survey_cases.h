@@ -54,7 +54,7 @@ private:
     const Spec* likeliest(std::size_t aspect, std::int64_t value) const;
     void keep_relations(Spec& spec, std::size_t changed) const;
     std::optional<std::pair<std::size_t, std::size_t>> related_fields(const Aspect& aspect) const;
-    bool is_of_lengths(const Aspect& aspect) const;
+    bool relates_lengths(const Aspect& aspect) const;
     std::vector<std::pair<std::size_t, std::size_t>> coupled_parts() const;
 
     const Operator& op_;

@@ -204,11 +204,11 @@ private:
                                3 * u * log_sum + roundoff_.rescale_error(tiles);
             const double highest = std::exp(s - m + eps);
             gain_[i] = std::max(highest / l - row_.probs[c], 0.0);
-            // steps=half: a composition sums the P that it has stored.
-            if (roundoff_.step > 0)
-                gain_[i] += roundoff_.step * (row_.probs[c] + gain_[i]) + roundoff_.step_eta;
             loss_[i] = highest < kSafeExp ? kExpFloor : 0;
             gained += gain_[i];
+            // steps=half: a composition sums the P that it has stored, behind the row sum.
+            if (roundoff_.step > 0)
+                gain_[i] += roundoff_.step * (row_.probs[c] + gain_[i]) + roundoff_.step_eta;
             out.kinds[static_cast<std::size_t>(g) * keys + i] =
                 s - m + eps + shift <= -kVanishingGap           ? ColumnKind::vanishing
                 : s == m && score_error_.is_exact(magnitude) ? ColumnKind::top

@@ -502,5 +502,21 @@ TEST_F(FilesTest, ThatCannotBeWrittenLeaveNothingBehind) {
     }
 }
 
+// Cases without an element, of a kernel that takes empty sequences alone, say nothing; other tolerances count no elements.
+TEST(Conclusion, AgreementThatComparesNothingIsNoVerdict) {
+    const auto concluded = [](const char* property, std::int64_t compared, bool counts_elements) {
+        PropertyReport report;
+        report.property = property;
+        report.cases = 40;
+        report.elements.compared = compared;
+        conclude(report, 30, 0.5, counts_elements);
+        return report.status;
+    };
+    EXPECT_EQ(concluded("agreement", 0, true), PropertyReport::Status::inconclusive);
+    EXPECT_EQ(concluded("agreement", 1, true), PropertyReport::Status::held);
+    EXPECT_EQ(concluded("agreement", 0, false), PropertyReport::Status::held);
+    EXPECT_EQ(concluded("memory", 0, true), PropertyReport::Status::held);
+}
+
 }  // namespace
 }  // namespace attncheck::properties
