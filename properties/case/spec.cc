@@ -90,6 +90,39 @@ std::vector<std::string_view> split_list(std::string_view text, std::string_view
     return parts;
 }
 
+/// Equal entries that follow each other, from this many on, are one: 5*1000 is a thousand times 5.
+constexpr std::size_t kShortestRun = 8;
+constexpr std::size_t kLongestList = std::size_t{1} << 20;  // a line of few letters must not fill the memory
+
+std::string print_list(const std::vector<std::int64_t>& list) {
+    std::vector<std::string> items;
+    for (auto it = list.begin(); it != list.end();) {
+        const auto end = std::find_if(it, list.end(), [&](std::int64_t entry) { return entry != *it; });
+        const auto run = static_cast<std::size_t>(end - it);
+        if (run >= kShortestRun)
+            items.push_back(fmt::format("{}*{}", *it, run));
+        else
+            items.insert(items.end(), run, std::to_string(*it));
+        it = end;
+    }
+    return fmt::format("[{}]", fmt::join(items, ","));
+}
+
+void parse_list(const ListField& field, std::string_view text, std::vector<std::int64_t>& list) {
+    for (const auto item : split_list(text, field.key)) {
+        const auto times = item.find('*');
+        const std::int64_t entry = parse_integer(item.substr(0, times), field.key);
+        if (entry < field.min || entry > field.max)
+            fail(fmt::format("{} holds {}, allowed: {}..{}", field.key, entry, field.min, field.max));
+        const std::int64_t run =
+            times == item.npos ? 1 : parse_integer(item.substr(times + 1), field.key + " times");
+        if (run < 1) fail(fmt::format("{} has {} times an entry, at least 1 is expected", field.key, run));
+        if (static_cast<std::uint64_t>(run) > kLongestList - list.size())
+            fail(fmt::format("{} has more than {} entries", field.key, kLongestList));
+        list.insert(list.end(), static_cast<std::size_t>(run), entry);
+    }
+}
+
 void parse_override(std::string_view item, Spec& spec) {
     const auto open = item.find('['), close = item.find(']'), equals = item.find('=');
     if (open == std::string_view::npos || close == std::string_view::npos || equals != close + 1 ||
@@ -222,7 +255,7 @@ std::string print(const Spec& spec) {
     };
     put_number(0);
     for (std::size_t i = 0; i < schema.lists.size(); ++i)
-        words.push_back(fmt::format("{}=[{}]", schema.lists[i].key, fmt::join(spec.lists[i], ",")));
+        words.push_back(schema.lists[i].key + "=" + print_list(spec.lists[i]));
     for (std::size_t i = 1; i < schema.numbers.size(); ++i) put_number(i);
     words.push_back(fmt::format("data={}", name_of(spec.recipe)));
     words.push_back(fmt::format("seed={}", spec.seed));
@@ -312,13 +345,7 @@ Spec parse(std::string_view text, const std::vector<const Schema*>& schemas) {
                 const ListField& field = schema->lists[i];
                 if (field.key != key) continue;
                 found = true;
-                for (const auto item : split_list(value, key)) {
-                    const std::int64_t entry = parse_integer(item, key);
-                    if (entry < field.min || entry > field.max)
-                        fail(fmt::format("{} holds {}, allowed: {}..{}", key, entry, field.min,
-                                         field.max));
-                    spec.lists[i].push_back(entry);
-                }
+                parse_list(field, value, spec.lists[i]);
             }
             if (!found) fail(fmt::format("unknown key '{}', known: {}", key, known_keys(*schema)));
         }

@@ -5,12 +5,12 @@
 
 #include "ref/constraints/constraints.h"
 #include "ref/constraints/examination.h"
+#include "ref/constraints/nsa_limits.h"
 
 namespace attncheck::ref {
 namespace {
 
-constexpr std::int64_t kMaxHeads = 128, kMaxHeadDim = 256, kMaxBlock = 128;
-constexpr std::int64_t kGranule = 16;  ///< head_dim, block and stride are multiples of it
+constexpr std::int64_t kMaxCompressedDim = 256;
 
 /// The checks the forward and the gradient have in common.
 struct CompressExamination : Examination {
@@ -43,8 +43,8 @@ struct CompressExamination : Examination {
         input_extent(tokens >= 1, "T", tokens, "T >= 1");
         input_extent(heads >= 1 && heads <= kMaxHeads, "N", heads, "N in 1..128",
                      side_of(heads, 1, kMaxHeads));
-        input_extent(dim >= kGranule && dim <= kMaxHeadDim && dim % kGranule == 0, "D", dim,
-                     "D a multiple of 16, 16..256", side_of(dim, kGranule, kMaxHeadDim));
+        input_extent(dim >= kGranule && dim <= kMaxCompressedDim && dim % kGranule == 0, "D", dim,
+                     "D a multiple of 16, 16..256", side_of(dim, kGranule, kMaxCompressedDim));
         if (!accepted()) return;
         const bool fits = tokens <= std::numeric_limits<std::int64_t>::max() / (heads * dim);
         input_extent(fits, "T", tokens, "T * N * D within int64");

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "ref/constraints/examination.h"
+#include "ref/constraints/nsa_limits.h"
 
 namespace attncheck::ref {
 namespace {
 
 constexpr std::int64_t kMaxHeadDim = 768, kGroupLanes = 128;
-constexpr std::int64_t kGranule = 16, kMaxBlock = 128, kMaxStride = 64, kMaxBlockCount = 32;
-constexpr std::int64_t kMaxCmpLength = 14000;
+constexpr std::int64_t kMaxStride = 64, kMaxCmpLength = 14000;
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 using Arguments = CompressAttentionArguments;

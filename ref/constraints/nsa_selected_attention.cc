@@ -10,13 +10,13 @@
 
 #include "ref/constraints/constraints.h"
 #include "ref/constraints/examination.h"
+#include "ref/constraints/nsa_limits.h"
 
 namespace attncheck::ref {
 namespace {
 
 constexpr std::int64_t kMaxTokens = 2 << 20, kMaxLength = 128 << 10;
-constexpr std::int64_t kMaxHeads = 128, kMaxGroup = 32;
-constexpr std::int64_t kGranule = 16, kMaxBlock = 128, kMaxBlockCount = 32;
+constexpr std::int64_t kMaxGroup = 32;
 constexpr std::int64_t kForwardSequences = 1024, kGradSequences = 2 << 20;
 
 std::string show_sequence(std::size_t index, std::int64_t length) {

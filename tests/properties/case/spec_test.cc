@@ -1,6 +1,7 @@
 // Case lines as people write them: what parses, what it means, and how simple it counts.
 #include "properties/case/spec.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -44,6 +45,23 @@ TEST(Spec, OrderAndBlanksDoNotMatter) {
         " \t nsa_compress_grad { seed=7\tdata=normal\n stride=16  block=32 dim=128 heads=4 "
         "seq=[ 0, 128 ,\t144 ] dtype=bf16 }\r\n");
     EXPECT_EQ(spec, spec_of(kDocumented));
+}
+
+// A thousand sequences of one length are a word, and a few of them stay what people write.
+TEST(Spec, EqualEntriesThatFollowEachOtherAreOneWord) {
+    const auto line = [](std::string_view list) {
+        return fmt::format("nsa_compress{{dtype=fp16 seq={} heads=2 dim=32 block=16 stride=16 data=ints seed=1}}",
+                           list);
+    };
+    const Spec spec = spec_of(line("[3,5*1000,0*2,7]"));
+    ASSERT_EQ(spec.lists.at(0).size(), 1004u);
+    EXPECT_EQ(spec.lists[0][1], 5);
+    EXPECT_EQ(spec.lists[0][1000], 5);
+    EXPECT_EQ(spec.lists[0][1001], 0);
+    EXPECT_EQ(print(spec), line("[3,5*1000,0,0,7]"));
+    EXPECT_EQ(spec_of(print(spec)), spec);
+    EXPECT_EQ(print(spec_of(line("[4,4,4,4,4,4,4]"))), line("[4,4,4,4,4,4,4]"));
+    EXPECT_EQ(print(spec_of(line("[4,4,4,4,4,4,4,4]"))), line("[4*8]"));
 }
 
 // Everything a line can hold is read into its place.
