@@ -127,18 +127,21 @@ private:
     bool of_sum_;
 };
 
-/// The capped scores, of which no derivative is taken: what the cap changes is a bias.
-void cap_by_bias(AttentionProblem& problem) {
+using Logit = std::function<double(double score, double bias)>;
+
+/// Other logits, of which no derivative is taken: what they have beside the score is a bias.
+void cap_by_bias(AttentionProblem& problem, Logit logit) {
     const AttentionNumbers numbers(problem);
     const ref::AttentionShape s = problem.shape;
+    problem.softcap = 0;
     problem.columns = [columns = problem.columns, query = numbers.query, key = numbers.key, s, scale = problem.scale,
-                       cap = std::exchange(problem.softcap, 0)](std::int64_t t, std::int64_t n, Columns& to) {
+                       logit = std::move(logit)](std::int64_t t, std::int64_t n, Columns& to) {
         if (!columns(t, n, to)) return false;
         const double* const row = query.data() + (t * s.query_heads + n) * s.head_dim;
         for (ref::KeyColumn& column : to) {
             const double* const other = key.data() + (column.key * s.kv_heads + n / s.group()) * s.head_dim;
             const double score = scale * std::inner_product(row, row + s.head_dim, other, 0.0);
-            column.bias += cap * std::tanh(score / cap) - score;
+            column.bias = logit(score, column.bias) - score;
         }
         return true;
     };
@@ -239,10 +242,7 @@ private:
         add_columns("bias not applied", [](std::int64_t, std::int64_t, Columns& columns) {
             for (auto& column : columns) column.bias = 0;
         });
-        if (problem_.softcap > 0)
-            add("softcap not applied", [](AttentionProblem& changed) { changed.softcap = 0; });
-        if (problem_.softcap > 0 && problem_.gradient)
-            add("slope of the softcap left out of dS", [](AttentionProblem& changed) { cap_by_bias(changed); });
+        if (problem_.softcap > 0) softcaps();
         if (!problem_.sink.empty())
             add("sink not applied", [](AttentionProblem& changed) { changed.sink.clear(); });
         add_columns("dropout not applied", [](std::int64_t, std::int64_t, Columns& columns) {
@@ -252,6 +252,24 @@ private:
             out_.push_back(lse_of_base_2(shared_)), out_.push_back(lse_without_maximum(shared_));
         if (problem_.keep_prob != 1)
             add("factor 1/keep_prob left out", [](AttentionProblem& changed) { changed.keep_prob = 1; });
+    }
+
+    void softcaps() {
+        add("softcap not applied", [](AttentionProblem& changed) { changed.softcap = 0; });
+        const auto add_logit = [&](const char* text, Logit logit) {
+            add(text, [logit = std::move(logit)](AttentionProblem& changed) { cap_by_bias(changed, logit); });
+        };
+        const double scale = problem_.scale;
+        const auto capped = [cap = problem_.softcap](double score) { return cap * std::tanh(score / cap); };
+        if (problem_.gradient)
+            return add_logit("slope of the softcap left out of dS",
+                             [=](double score, double bias) { return capped(score) + bias; });
+        add_logit("bias added before the softcap", [=](double score, double bias) { return capped(score + bias); });
+        add_logit("softcap applied twice",
+                  [=](double score, double bias) { return capped(capped(score)) + bias; });
+        if (scale != 0)
+            add_logit("softcap applied before the scale",
+                      [=](double score, double bias) { return scale * capped(score / scale) + bias; });
     }
 
     /// K and V with one head for every query head: that of head source(n).

@@ -315,6 +315,50 @@ TEST(Tiers, OtherProblemsAreRecognised) {
                 StartsWith("attention_out: key/value head of the neighbour read"));
 }
 
+/// A softcap has its place behind the scale and before the bias.
+TEST(Tiers, OtherOrdersOfTheSoftcapAreRecognised) {
+    const AttentionProblem problem = problem_of(
+        "attention{dtype=fp32 q=[40] kv=[24] layout=bshd kv_heads=2 group=2 dim=16 value_dim=8 scale=rsqrt softcap=3 "
+        "bias=full data=normal seed=3 outputs=out}");
+    const ref::AttentionShape& s = problem.shape;
+    const AttentionNumbers in(problem);
+    std::string message;
+    const auto verdict_with = [&](const std::function<double(double dot, double bias)>& logit) {
+        Outputs got = emulate(problem, {});
+        std::vector<ref::KeyColumn> columns;
+        for (std::int64_t row = 0; row < problem.query_rows(); ++row) {
+            columns.clear();
+            ASSERT_TRUE(problem.columns(row / s.query_heads, row % s.query_heads, columns)) << row;
+            const std::int64_t head = row % s.query_heads / s.group();
+            double sum = 0;
+            std::vector<double> output(static_cast<std::size_t>(s.value_dim));
+            for (const ref::KeyColumn& column : columns) {
+                const std::int64_t key = column.key * s.kv_heads + head;
+                double dot = 0;
+                for (std::int64_t d = 0; d < s.head_dim; ++d)
+                    dot += in.query.at(row * s.head_dim + d) * in.key.at(key * s.head_dim + d);
+                const double weight = std::exp(logit(dot, column.bias));
+                sum += weight;
+                for (std::int64_t d = 0; d < s.value_dim; ++d)
+                    output[d] += weight * in.value.at(key * s.value_dim + d);
+            }
+            for (std::int64_t d = 0; d < s.value_dim; ++d)
+                got.at("out").at(row * s.value_dim + d) = static_cast<float>(output[d] / sum);
+        }
+        message = judge_attention(problem, {}, [&](const std::string& name) { return got.at(name); }).message;
+    };
+    const double cap = problem.softcap, scale = problem.scale;
+    const auto capped = [&](double x) { return cap * std::tanh(x / cap); };
+    verdict_with([&](double dot, double bias) { return capped(scale * dot) + bias; });
+    EXPECT_EQ(message, "");
+    verdict_with([&](double dot, double bias) { return capped(scale * dot + bias); });
+    EXPECT_THAT(message, StartsWith("out: bias added before the softcap, which explains 100 %"));
+    verdict_with([&](double dot, double bias) { return capped(capped(scale * dot)) + bias; });
+    EXPECT_THAT(message, StartsWith("out: softcap applied twice, which explains 100 %"));
+    verdict_with([&](double dot, double bias) { return scale * capped(dot) + bias; });
+    EXPECT_THAT(message, StartsWith("out: softcap applied before the scale, which explains 100 %"));
+}
+
 /// What reads each row in tiles and gives its output.
 Outputs tiled(const AttentionProblem& problem, std::int64_t tile, bool rescales_sum) {
     Outputs got = emulate(problem, {});
