@@ -235,7 +235,7 @@ void PlacedCalls::place_tensor(std::size_t number, const Call& call, std::size_t
     out.data = first;
     if (tensor.output) return;
     if (tensor.shared_bytes)
-        std::ranges::copy(*tensor.shared_bytes, reinterpret_cast<std::uint8_t*>(bytes_at(buffer.begin)));
+        std::memcpy(bytes_at(buffer.begin), tensor.shared_bytes->data(), tensor.shared_bytes->size());
     // Offsets of a buffer count from its begin, those of a view from its first element.
     const bool is_view = tensor.allocation != 0;
     const auto offsets =

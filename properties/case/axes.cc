@@ -44,10 +44,8 @@ std::int64_t value_of(const Factor& factor, const Extents& extents, std::int64_t
             return extents.scalar(factor.symbol);
         case Factor::Of::sequences:
             return extents.sequences();
-        case Factor::Of::longest: {
-            const auto& lengths = extents.lengths(factor.symbol);
-            return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-        }
+        case Factor::Of::longest:
+            return extents.longest(factor.symbol);
         case Factor::Of::rows:
             return extents.rows(factor.symbol);
         case Factor::Of::each:

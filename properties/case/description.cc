@@ -233,9 +233,17 @@ Extents::Extents(const Description& description, std::vector<std::int64_t> numbe
 
 void Extents::derive() {
     std::size_t scalar = description_->numbers.size(), ragged = description_->lists.size();
+    sums_.resize(lengths_.size()), longest_.resize(lengths_.size());
+    const auto measure = [this](std::size_t k) {
+        const auto& lengths = lengths_[k];
+        sums_[k] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+        longest_[k] = lengths.empty() ? 0 : *std::ranges::max_element(lengths);
+    };
+    for (std::size_t k = 0; k < ragged; ++k) measure(k);
     for (const Symbol& symbol : description_->symbols)
         if (symbol.lengths) {
-            lengths_[ragged++] = symbol.lengths(*this);
+            lengths_[ragged] = symbol.lengths(*this);
+            measure(ragged++);
         } else {
             if (!pinned_[scalar]) scalars_[scalar] = symbol.value(*this);
             ++scalar;
@@ -278,13 +286,12 @@ std::int64_t Extents::rows(std::string_view name) const {
 }
 
 std::int64_t Extents::rows(int symbol) const {
-    const auto& of = lengths(symbol);
     std::int64_t beyond = 0;
     if (symbol < std::ssize(description_->lists)) {
         const int field = description_->lists[static_cast<std::size_t>(symbol)].beyond_field;
         if (field >= 0) beyond = scalar(field);
     }
-    return std::accumulate(of.begin(), of.end(), beyond);
+    return sums_[static_cast<std::size_t>(symbol)] + beyond;
 }
 
 ref::Dtype Extents::type_of(const TensorField& tensor) const {

@@ -273,6 +273,8 @@ public:
         return lengths_[static_cast<std::size_t>(symbol)];
     }
     std::int64_t rows(int symbol) const;
+    /// Of the sequences, 0 without any; asked for once per axis, where there may be a thousand of them.
+    std::int64_t longest(int symbol) const { return longest_[static_cast<std::size_t>(symbol)]; }
     std::int64_t sequences() const { return lengths_.empty() ? 1 : std::ssize(lengths_[0]); }
     ref::Dtype type_of(const TensorField& tensor) const;
 
@@ -284,6 +286,7 @@ private:
     Profile profile_;
     std::vector<std::int64_t> scalars_;
     std::vector<std::vector<std::int64_t>> lengths_;
+    std::vector<std::int64_t> sums_, longest_;  ///< of these
     std::vector<bool> pinned_;  ///< scalars that a claim decides
     std::optional<ref::Dtype> type_;
 };
