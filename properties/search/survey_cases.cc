@@ -14,6 +14,15 @@ constexpr Int kElements = 1 << 20;   ///< of all tensors of a case
 
 }  // namespace
 
+const std::vector<SurveyCases::Known>& SurveyCases::known() const {
+    for (std::size_t k = known_.size(); k < pool_.size(); ++k) {
+        Known one{is_legal(pool_[k]), {}};
+        for (const Aspect& aspect : scope_.aspects()) one.values.push_back(aspect.value(pool_[k]));
+        known_.push_back(std::move(one));
+    }
+    return known_;
+}
+
 std::vector<Int> SurveyCases::values_of(const Aspect& aspect) const {
     std::map<Int, int> counts;
     for (const Spec& spec : pool_) ++counts[aspect.value(spec)];
@@ -58,12 +67,13 @@ std::optional<SurveyCases::Probe> SurveyCases::with(std::size_t at, Int value,
 const Spec* SurveyCases::likeliest(std::size_t at, Int value) const {
     const Spec* best = nullptr;
     std::size_t least = scope_.aspects().size() + 1;
-    for (const Spec& drawn : pool_) {
-        if (scope_.aspects()[at].value(drawn) != value || !is_legal(drawn)) continue;
+    const std::vector<Known>& all = known();
+    for (std::size_t k = 0; k < all.size(); ++k) {
+        if (all[k].values[at] != value || !all[k].is_legal) continue;
         std::size_t refused = 0;
         for (std::size_t a = 0; a < scope_.aspects().size(); ++a)
-            refused += a != at && !scope_.takes(a, scope_.aspects()[a].value(drawn));
-        if (refused < least) least = refused, best = &drawn;
+            refused += a != at && !scope_.takes(a, all[k].values[a]);
+        if (refused < least) least = refused, best = &pool_[k];
     }
     return best;
 }

@@ -27,7 +27,7 @@ public:
         bool alone;  ///< nothing else but what must stay equal to the value differs
     };
 
-    /// Refers to all three; `pool` are generated cases.
+    /// Refers to all three; `pool` are generated cases, to which others may be added behind.
     SurveyCases(const Operator& op, const Scope& scope, const std::vector<Spec>& pool)
         : op_(op), scope_(scope), pool_(pool) {}
 
@@ -51,6 +51,12 @@ public:
                  const std::function<bool(const Spec&)>& keeps) const;
 
 private:
+    /// Of a generated case: asked for once for every value that is tried.
+    struct Known {
+        bool is_legal;
+        std::vector<std::int64_t> values;  ///< of each aspect
+    };
+    const std::vector<Known>& known() const;
     const Spec* likeliest(std::size_t aspect, std::int64_t value) const;
     void keep_relations(Spec& spec, std::size_t changed) const;
     std::optional<std::pair<std::size_t, std::size_t>> related_fields(const Aspect& aspect) const;
@@ -60,6 +66,7 @@ private:
     const Operator& op_;
     const Scope& scope_;
     const std::vector<Spec>& pool_;
+    mutable std::vector<Known> known_;  ///< of the first ones of the pool
 };
 
 }  // namespace attncheck::properties
