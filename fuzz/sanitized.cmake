@@ -25,6 +25,7 @@ target_include_directories(attncheck_sanitized PUBLIC ${PROJECT_SOURCE_DIR} ${PR
 target_compile_options(attncheck_sanitized PRIVATE -O1 INTERFACE -O0 PUBLIC ${sanitizers})
 target_link_options(attncheck_sanitized PUBLIC ${sanitizers})
 attncheck_precompile(attncheck_sanitized)
+attncheck_in_units(attncheck_sanitized impl_aclnn)
 
 add_library(fuzz_sanitized OBJECT aclnn_program.cc ${call_sources} call_hooks.cc plain_main.cc plain_mutate.cc)
 target_link_libraries(fuzz_sanitized PUBLIC attncheck_sanitized)
