@@ -11,6 +11,7 @@
 #include "properties/cli/case_values.h"
 #include "properties/cli/command.h"
 #include "properties/cli/names.h"
+#include "properties/report/conclusion.h"
 #include "properties/report/last_report.h"
 #include "properties/report/terminal.h"
 #include "properties/search/declared_calls.h"
@@ -30,6 +31,18 @@ int number_in(const std::string& text) {
     if (read.ec != std::errc{} || read.ptr != end || number < 1)
         throw UsageError(fmt::format("'{}' is no counterexample, expected @ and a number from 1", text));
     return number;
+}
+
+/// "held, worst error 0.4 of its bound", or why that says little.
+std::string held_text(const Verdict& verdict, std::string_view law) {
+    const auto& [compared, unjudged] = verdict.elements;
+    if (law == kComparing && compared == 0) return "held: no element to compare";
+    if (compared > 0 && unjudged == compared)
+        return fmt::format("held: any result is accepted, the bounds of all {} elements are as wide as the type",
+                           compared);
+    std::string text = fmt::format("held, worst error {:.3g} of its bound", verdict.worst_ratio);
+    if (unjudged > 0) text += fmt::format("; as wide as the type for {} of {} elements", unjudged, compared);
+    return text;
 }
 
 }  // namespace
@@ -140,8 +153,7 @@ int reproduce_command(const Arguments& given) {
         switch (verdict.kind) {
             case Verdict::Kind::held:
                 ++checked;
-                say("{:<20} held, worst error {:.3g} of its bound\n", property.name,
-                           verdict.worst_ratio);
+                say("{:<20} {}\n", property.name, held_text(verdict, property.name));
                 if (!verdict.message.empty()) say("{}\n", verdict.message);
                 break;
             case Verdict::Kind::failed:

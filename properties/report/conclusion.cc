@@ -14,7 +14,6 @@ constexpr double kMostUnjudged = 0.5;
 /// reaches: measured on every operator, 63 to 94 % in non_finite, below 55 % elsewhere. Cases of which most is given
 /// away do not count among those that a verdict needs.
 constexpr double kMostGivenAway = 0.97;
-constexpr const char* kComparing = "agreement";  ///< compares the elements of every output
 
 /// Elements that no bound can judge are not shown as held: a property that compares few of them is
 /// inconclusive.

@@ -8,6 +8,8 @@
 
 namespace attncheck::properties {
 
+inline constexpr const char* kComparing = "agreement";  ///< compares the elements of every output
+
 /// Share of elements without a bound, above which a property is not shown as held.
 double most_unjudged(const ref::RoundingClass& rounding);
 

@@ -1,4 +1,5 @@
 // `attncheck reproduce @N`: the numbers of a case, and its tensors as files.
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/properties/cli/command_fixture.h"
@@ -44,6 +45,22 @@ TEST_F(ReproduceTest, TakesTheNumberOfACounterexample) {
     write("other.json", "{\"a\": 1}");
     refused("@1 --report " + quoted(file("other.json")), "is no report of attncheck");
     refused("'nsa_compress{}' --report " + quoted(file("out.json")), "expected @N");
+}
+
+// A case that says nothing of the numbers is not shown as one without errors.
+TEST_F(ReproduceTest, SaysWhereNoElementIsCompared) {
+    const Ran empty = run("reproduce 'attention{dtype=fp16 q=[0] kv=[5] layout=bshd kv_heads=1 group=1 dim=8 value_dim=8 "
+                          "data=normal seed=1}' --property agreement");
+    EXPECT_EQ(empty.status, 0);
+    EXPECT_THAT(empty.printed, AllOf(HasSubstr("agreement            held: no element to compare"), Not(HasSubstr("worst error"))));
+    const auto given_away = [&](int queries) {
+        return run(fmt::format("reproduce 'attention{{dtype=bf16 q=[{}] kv=[20] layout=bshd kv_heads=1 group=1 dim=8 value_dim=8 "
+                               "window_right=0 data=specials seed=3}}' --property agreement --precision hidden=times_zero",
+                               queries))
+            .printed;
+    };
+    EXPECT_THAT(given_away(2), HasSubstr("held: any result is accepted, the bounds of all 18 elements are as wide as the type"));
+    EXPECT_THAT(given_away(20), HasSubstr(" of its bound; as wide as the type for 143 of 180 elements"));
 }
 
 // A case that was found without walls, or with more of them, is replayed so.
