@@ -153,6 +153,16 @@ bool Scope::suspect(const Spec& declined, const std::function<bool(std::size_t)>
 }
 
 void Scope::refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> values) {
+    const auto is_part = [&](const auto& fewer, const auto& more) {
+        return std::ranges::all_of(fewer, [&](const auto& one) {
+            return std::ranges::any_of(more, [&](const auto& other) {
+                const bool alike = aspects_[one.first].is_extent && !limits_[one.first].accepted.contains(other.second);
+                return one.first == other.first && (one.second == other.second || alike);
+            });
+        });
+    };
+    if (std::ranges::any_of(combinations_, [&](const auto& known) { return is_part(known, values); })) return;
+    std::erase_if(combinations_, [&](const auto& known) { return is_part(values, known); });
     combinations_.push_back(std::move(values));
 }
 

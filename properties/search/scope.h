@@ -70,7 +70,8 @@ public:
     void refuse(std::size_t aspect, std::int64_t value) { limits_[aspect].refused.insert(value); }
     /// From now on only the values that were accepted.
     void close(std::size_t aspect) { limits_[aspect].closed = true; }
-    /// Together, not alone: aspects and their values. An extent stands for every size that was not accepted.
+    /// Together, not alone: aspects and their values. An extent stands for every size that was not accepted. Takes the
+    /// place of those that have these and more; nothing is new where fewer of them are known to be refused.
     void refuse_together(std::vector<std::pair<std::size_t, std::int64_t>> values);
 
     /// What was learned, as lines of text, and back, one line each; false: a line of something else.

@@ -454,6 +454,23 @@ TEST(OptionalOutputs, CounterexamplesStayWithoutThem) {
     EXPECT_THAT(print(report.counterexamples[0].spec), HasSubstr(" outputs=attention_out "));
 }
 
+// What is refused together is said once: a size stands for all that were not taken, and fewer parts say more.
+TEST(Scope, CombinationsThatSayNothingNewAreLeftOut) {
+    Scope scope(flash(false));
+    const auto of = [&](std::string_view name, std::int64_t value) {
+        const auto& aspects = scope.aspects();
+        const auto at = std::ranges::find(aspects, name, &Aspect::name);
+        EXPECT_NE(at, aspects.end()) << name;
+        return std::pair(static_cast<std::size_t>(at - aspects.begin()), value);
+    };
+    scope.refuse_together({of("mask", 1), of("drop", 1), of("layout", 0)});
+    scope.refuse_together({of("mask", 1), of("drop", 1)});
+    scope.refuse_together({of("dtype", 0), of("mask", 1), of("drop", 1)});
+    scope.refuse_together({of("dim", 96), of("pse", 1)});
+    scope.refuse_together({of("dim", 80), of("pse", 1)});
+    EXPECT_EQ(scope.text(), "what is legal, not mask=bool with drop=random, not another dim with pse=plain");
+}
+
 // What is declared is taken as it is: lists, ranges with steps, fields that are equal.
 TEST(Features, RestrictTheScope) {
     Scope scope(flash(false));
