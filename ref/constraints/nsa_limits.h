@@ -1,8 +1,8 @@
+// Limits that the documents of several NSA operators have in common (nsa.md 2 to 4).
 #pragma once
 
 #include <cstdint>
 
-/// Limits that the documents of several NSA operators have in common (nsa.md 2 to 4).
 namespace attncheck::ref {
 
 constexpr std::int64_t kGranule = 16;  ///< compressed dims, blocks and strides are multiples
