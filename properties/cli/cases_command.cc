@@ -79,8 +79,8 @@ Spec example_of(const Operator& op) {
 void print_language() {
     say("A case is a line of text that determines everything, data included:\n\n"
         "  OPERATOR{{FIELD=VALUE ... data=RECIPE seed=NUMBER}}\n\n"
-        "Fields stand in any order; those with a default may be left out. A list may say how\n"
-        "often an entry is repeated: [5*1000] is a thousand times 5.\n\n");
+        "Fields stand in any order; those with a default may be left out. A list may say\n"
+        "how often an entry is repeated: [5*1000] is a thousand times 5.\n\n");
     row("data", fmt::format("{}", fmt::join(recipes(), " ")), "", "data=normal");
     row("seed", "0 to 2^64 - 1: selects the random values of a recipe", "", "seed=7");
     row("set", "single elements, by tensor and index", "no element", "set=[input[3,0,5]=1.5]");
