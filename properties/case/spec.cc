@@ -90,7 +90,7 @@ std::vector<std::string_view> split_list(std::string_view text, std::string_view
     return parts;
 }
 
-/// Equal entries that follow each other, from this many on, are one: 5*1000 is a thousand times 5.
+/// So many equal entries in a row, or more, are printed with their count: 5*1000 is a thousand times 5.
 constexpr std::size_t kShortestRun = 8;
 constexpr std::size_t kLongestList = std::size_t{1} << 20;  // a line of few letters must not fill the memory
 
@@ -116,7 +116,7 @@ void parse_list(const ListField& field, std::string_view text, std::vector<std::
             fail(fmt::format("{} holds {}, allowed: {}..{}", field.key, entry, field.min, field.max));
         const std::int64_t run =
             times == item.npos ? 1 : parse_integer(item.substr(times + 1), field.key + " times");
-        if (run < 1) fail(fmt::format("{} has {} times an entry, at least 1 is expected", field.key, run));
+        if (run < 1) fail(fmt::format("{} repeats an entry {} times, expected at least 1", field.key, run));
         if (static_cast<std::uint64_t>(run) > kLongestList - list.size())
             fail(fmt::format("{} has more than {} entries", field.key, kLongestList));
         list.insert(list.end(), static_cast<std::size_t>(run), entry);

@@ -41,7 +41,7 @@ std::string held_text(const Verdict& verdict, std::string_view law) {
         return fmt::format("held: any result is accepted, the bounds of all {} elements are as wide as the type",
                            compared);
     std::string text = fmt::format("held, worst error {:.3g} of its bound", verdict.worst_ratio);
-    if (unjudged > 0) text += fmt::format("; as wide as the type for {} of {} elements", unjudged, compared);
+    if (unjudged > 0) text += fmt::format("; the bound is as wide as the type for {} of {} elements", unjudged, compared);
     return text;
 }
 

@@ -129,8 +129,8 @@ private:
 
 using Logit = std::function<double(double score, double bias)>;
 
-/// Other logits, of which no derivative is taken: what they have beside the score is a bias.
-void cap_by_bias(AttentionProblem& problem, Logit logit) {
+/// Makes each logit the given function of its score and its bias. A gradient takes the difference from the score for a bias.
+void replace_logits(AttentionProblem& problem, Logit logit) {
     const AttentionNumbers numbers(problem);
     const ref::AttentionShape s = problem.shape;
     problem.softcap = 0;
@@ -257,7 +257,7 @@ private:
     void softcaps() {
         add("softcap not applied", [](AttentionProblem& changed) { changed.softcap = 0; });
         const auto add_logit = [&](const char* text, Logit logit) {
-            add(text, [logit = std::move(logit)](AttentionProblem& changed) { cap_by_bias(changed, logit); });
+            add(text, [logit = std::move(logit)](AttentionProblem& changed) { replace_logits(changed, logit); });
         };
         const double scale = problem_.scale;
         const auto capped = [cap = problem_.softcap](double score) { return cap * std::tanh(score / cap); };

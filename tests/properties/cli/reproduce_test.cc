@@ -60,7 +60,7 @@ TEST_F(ReproduceTest, SaysWhereNoElementIsCompared) {
             .printed;
     };
     EXPECT_THAT(given_away(2), HasSubstr("held: any result is accepted, the bounds of all 18 elements are as wide as the type"));
-    EXPECT_THAT(given_away(20), HasSubstr(" of its bound; as wide as the type for 143 of 180 elements"));
+    EXPECT_THAT(given_away(20), HasSubstr(" of its bound; the bound is as wide as the type for 143 of 180 elements"));
 }
 
 // A case that was found without walls, or with more of them, is replayed so.
