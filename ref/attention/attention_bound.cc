@@ -90,6 +90,7 @@ private:
     /// The numbers of a row that its bound needs.
     struct Row {
         bool unjudged = false, lattice = false, coarse = false;
+        bool plain_top = true;  ///< the largest logit is a score alone, which is exact on a lattice
         double split = 0;  ///< sum p split_error: where parts are merged by stored LSE
         double growth = 0, sum_growth = 0;  ///< relative errors of the sums of P v, and of row_sum
         double gained = 0, kept = 0;        ///< sum p (e^eps - 1), sum p e^-eps
@@ -130,7 +131,7 @@ private:
                       count * value_.largest < exact_sum_limit(value_.lowest_bit) &&
                       roundoff_.factor_of(value_) == 0 &&
                       (roundoff_.tiny == 0 || value_.smallest >= roundoff_.tiny * count) &&
-                      has_equal_tops(rows, exact, i);
+                      has_equal_tops(rows, exact, i, row.plain_top);
         double low = -kInfinity, high = -kInfinity;
         auto error = pairs.theta.row(i);
         for (std::int64_t j = 0; j < logits.size(); ++j) {
@@ -204,8 +205,8 @@ private:
         finish(m, max_error * factor, 0, kLargestFp32, Dtype::fp32, out.row_max, at);
         finish(l, sum_error * factor, 0, kLargestFp32, Dtype::fp32, out.row_sum, at);
         out.lse.value[at] = m + std::log(l);
-        // Of exact scores one that is stored as S log2 e has an error all the same.
-        const double stored_top = row.lattice ? roundoff_.base_2_score * std::fabs(m) : 0;
+        // Of exact scores one that is stored as S log2 e has an error all the same, and so have a tanh and a sum with a bias.
+        const double stored_top = !row.lattice ? 0 : row.plain_top ? roundoff_.base_2_score * std::fabs(m) : shift;
         out.lse.bound[at] = (log_gain + std::log1p(sum_growth) + (max_error - shift) + stored_top +
                              (row.lattice ? kLatticeSlack : 2 * u) + stored_lse) *
                             factor;
@@ -226,11 +227,10 @@ private:
         return row;
     }
 
-    /// Numbers that are equal are computed equal if they are computed in the same way: a tanh and a
-    /// sink are not as a plain score is.
-    bool has_equal_tops(const SharedRows<double>& rows, const AttendedRows<double>& exact,
-                        std::int64_t i) const {
-        if (softcap_ == 0 && !rows.has_sink()) return true;
+    /// Numbers that are equal are computed equal if they are computed in the same way: a tanh, a bias and a sink are not as
+    /// a plain score is; fma(<q,k>, scale log2 e, bias log2 e) rounds where their sum does not.
+    bool has_equal_tops(const SharedRows<double>& rows, const AttendedRows<double>& exact, std::int64_t i,
+                        bool& plain_top) const {
         std::int64_t top = -1;
         for (std::int64_t j = 0; j < rows.count(); ++j) {
             if (exact.logits(i, j) != exact.row_max[i]) continue;
@@ -239,6 +239,7 @@ private:
                 return false;
             top = j;
         }
+        plain_top = top >= 0 && rows.bias(i, top) == 0 && (softcap_ == 0 || exact.scores(i, top) == 0);
         return true;
     }
 

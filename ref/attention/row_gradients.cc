@@ -96,7 +96,7 @@ void RowGradientBound::measure_row() {
     }
     const bool lattice = grant_ == Grant::lattice && roundoff_.sum <= kLatticeRoundoff &&
                          roundoff_.exp_of_zero_is_one &&
-                         exact_scores && is_lattice_row(logits, largest) &&
+                         exact_scores && is_lattice_row(logits, largest) && has_equal_tops(largest) &&
                          are_products_exact() && exact_in_storage() &&
                          (!out_.has_slope() || (scores_.row(row_) == 0).all());
     for (std::int64_t j = 0; j < rows_->count(); ++j)
@@ -123,7 +123,7 @@ void RowGradientBound::measure_row() {
         out_.delta_error[row_] = given_error_ + own_error;
         // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
         const double slack = kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + prob_error_ +
-                             std::expm1(roundoff_.base_2_score * std::fabs(m));
+                             std::expm1(roundoff_.base_2_score * std::fabs(m)) + bias_error(largest);
         out_.score_grad_error.row(row_) =
             slack * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
         if (out_.has_slope()) out_.logit_grad_error.row(row_) = out_.score_grad_error.row(row_);
@@ -179,6 +179,23 @@ double RowGradientBound::delta_error_of_products() const {
             error += out_.prob(row_, j) * (prob_grad_error_of(j, size) * (1 + growth) + growth * size);
     }
     return error;
+}
+
+/// P of logits with different biases are not computed in the same way, though the logits are equal.
+bool RowGradientBound::has_equal_tops(double largest) const {
+    double bias = kInfinity;
+    for (std::int64_t j = 0; j < rows_->count(); ++j) {
+        if (logits_(row_, j) != largest) continue;
+        if (bias != kInfinity && rows_->bias(row_, j) != bias) return false;
+        bias = rows_->bias(row_, j);
+    }
+    return true;
+}
+
+double RowGradientBound::bias_error(double largest) const {
+    for (std::int64_t j = 0; j < rows_->count(); ++j)
+        if (logits_(row_, j) == largest) return rows_->bias(row_, j) == 0 ? 0 : std::expm1(score_error_of(j));
+    return 0;
 }
 
 bool RowGradientBound::are_products_exact() const {

@@ -60,6 +60,10 @@ private:
     double prob_grad_of_errors(double m, double l, double log_sum) const;  ///< sum_j |P^_j - P_j| sum |dO V|, at most
     double finite_prob_grads() const;  ///< sum_j sum |dO V|
 
+    /// The largest logits of a lattice row have the same bias, which makes all their P err alike.
+    bool has_equal_tops(double largest) const;
+    double bias_error(double largest) const;  ///< of P, relative
+
     /// A lattice row needs dP and delta that fp32 leaves alone, in any order.
     bool are_products_exact() const;
 

@@ -415,6 +415,42 @@ TEST(Attention, PairGrantsScoresThatAreStoredInBaseTwo) {
     EXPECT_LT(p.forward(Dtype::fp16, "steps=half stats=lse", Grant::lattice).lse.bound[0], lost / 10);
 }
 
+// Equal sums of scores and biases: fma(<q,k>, log2 e, bias log2 e) makes them differ by what 4097 log2 e loses in fp32. Equal
+// biases are computed in the same way.
+TEST(Attention, LatticeGrantsDifferentBiases) {
+    const SmallProblem p({64, -1}, {64, -1, 64, 1}, {0, 1}, 1);
+    const float log2_e = 1.44269504F, lost = 4097 * log2_e - (4095 * log2_e + 2 * log2_e);
+    ASSERT_GT(std::fabs(lost), 1e-4F);
+    const Values dout{1}, output{0.5}, row_sum{2};
+    for (const bool is_equal : {true, false}) {
+        const Values keys = is_equal ? Values{64, -1, 64, -1} : p.key, top{is_equal ? 4099.0 : 4097.0};
+        const ColumnLister both = [&](std::int64_t, std::int64_t, std::vector<KeyColumn>& to) {
+            to.push_back({.key = 0, .bias = is_equal ? 2.0 : 0.0}), to.push_back({.key = 1, .bias = 2});
+            return true;
+        };
+        NeutralAttentionShape shape = padded(1, 1, 2);
+        shape.head_dim = 2, shape.value_dim = 1, shape.scale = 1;
+        const AttentionInputs<double> in = shape.inputs(p.query, keys, p.value);
+        const Precision precision{Dtype::fp16, {}};
+        const double of_output = expected_attention({shape.dense(), both, in}, precision, Grant::lattice).output.bound[0];
+        EXPECT_EQ(of_output >= 0.25 * std::fabs(lost), !is_equal) << of_output;
+        const auto gradient = expected_attention_grad({shape.dense(), both, {in, dout, output, top, row_sum}}, precision, Grant::lattice);
+        EXPECT_GE(gradient.value_grad.bound[0], 0.5 * 2 * 0x1p-24 * 4097) << "P is exp(s - LSE), and s is rounded";
+    }
+}
+
+// The LSE of one key is its logit: tanh=N and what is stored of a tanh or a sum with a bias are granted.
+TEST(Attention, LatticeGrantsWhatIsNoPlainScore) {
+    SmallProblem p({1}, {1}, {1}, 1);
+    const auto bound = [&](const char* words) { return p.forward(Dtype::fp16, words, Grant::lattice).lse.bound[0]; };
+    EXPECT_LT(bound("tanh=8192"), 1e-5);
+    p.shape.softcap = 1;
+    const double t = std::tanh(1.0);
+    EXPECT_GE(bound("tanh=8192"), 0x1p-11);
+    EXPECT_GE(bound("steps=half"), std::fabs(t - decode(Dtype::fp16, encode(Dtype::fp16, t))));
+    EXPECT_LT(bound("default"), 1e-5);
+}
+
 // The largest fp32 numbers are infinite as bf16.
 TEST(Attention, FactorsThatOverflowAreNotJudged) {
     for (const double large : {3e38, 3.3985688e38}) {
