@@ -39,7 +39,7 @@ namespace {
 /// stay: they are what is plain.
 void fit_plain_budget(Spec& spec, Random& random) {
     constexpr std::int64_t kUsual = 1'500'000, kRare = 12'000'000;
-    constexpr int kMostSteps = 5;  // from 3 sequences, 2 key/value heads and groups of 4
+    constexpr int kMostSteps = 6;  // from 3 sequences, 2 key/value heads and groups of 8
     const auto cost = [](const Spec& of) { return attention_cost_of(of, 0); };
     fit_budget(spec, {random.chance(85) ? kUsual : kRare, cost, kMostSteps}, [&](int) {
         const bool many_heads = spec.number("kv_heads") * spec.number("group") > 1;
@@ -58,7 +58,7 @@ void fit_plain_budget(Spec& spec, Random& random) {
 void draw_plain_shape(Spec& spec, Random& random, bool packed) {
     using Int = std::int64_t;
     spec.set("kv_heads", random.pick<Int>({1, 1, 2}));
-    spec.set("group", random.pick<Int>({1, 1, 2, 4}));
+    spec.set("group", random.pick<Int>({1, 1, 2, 4, 8}));
     const Int dim = random.pick<Int>({64, 64, 128, 80, 96});
     spec.set("dim", dim);
     spec.set("value_dim", dim);

@@ -224,9 +224,11 @@ private:
     }
 
     /// What nobody runs who takes plain cases: sizes that go together, any generated case, one with plain lengths, and one
-    /// with plain values of half of its parts.
+    /// with plain values of half of its parts. Most of the first two are plain sizes with one other value of a mode: what
+    /// is made for sinks and one group of one width.
     Spec unusual(int k) {
         const Spec plain = drawn(op_.plain(random_, profile_));
+        if (k % 4 < 2 && random_.chance(75)) return with_one_mode(plain);
         Spec spec = k % 4 == 0 ? plain : drawn(op_.sample(random_, k / 4 % 100, profile_));
         if (k % 4 == 0) {
             simplify(spec);
@@ -245,6 +247,19 @@ private:
             if (cases_.is_legal(next)) spec = next;
         }
         return spec;
+    }
+
+    Spec with_one_mode(Spec spec) {
+        constexpr int kTries = 8;  // most cases have the plain value
+        if (spec.schema->number("group") >= 0 && random_.chance(60)) spec.set("group", random_.pick<Int>({8, 8, 8, 4, 5, 16}));
+        std::vector<const Aspect*> modes;
+        for (const Aspect& aspect : scope_.aspects())
+            if (!aspect.is_extent && spec.schema->number(aspect.name) >= 0) modes.push_back(&aspect);
+        const Aspect& mode = *modes[static_cast<std::size_t>(random_.between(0, std::ssize(modes) - 1))];
+        Spec next = spec;
+        for (int k = 0; k < kTries && mode.value(next) == mode.value(spec); ++k)
+            mode.set(next, mode.value(op_.sample(random_, k, profile_)));
+        return cases_.is_legal(next) ? next : spec;
     }
 
     /// The first and the last of the taken cases with short sequences in addition, where these are taken as well: all

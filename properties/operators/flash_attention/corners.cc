@@ -220,6 +220,7 @@ void Corners::name_biases() {
     corner(pse == FlashPse::one_batch_row && several && longest(q_) > 1, "28.one_batch_row");
     corner(pse == FlashPse::plain && q_[0] == 1024 && kv_[0] == 1024, "29.plain_1024");
     corner(is_compressed(spec_) && longest(q_) > 1024, "29.compressed");
+    corner(is_compressed(spec_) && longest(q_) > 2048, "29.rows_again");
     corner(is_compressed(spec_) && tnd_ && several, "29.sequences");
     corner(hides_by_bias(spec_, parts_), "27.hidden");
     if (!has_slopes(spec_)) return;

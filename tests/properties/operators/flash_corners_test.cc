@@ -79,6 +79,7 @@ constexpr Corner kCorners[] = {
     {"28.one_batch_row", "bias [1,N,1,S2]"},
     {"29.plain_1024", "1024 x 1024 is a plain bias"},
     {"29.compressed", "compressed bias, S > 1024 and no multiple of 1024"},
+    {"29.rows_again", "compressed bias, S > 2048: stored rows are read more than once"},
     {"29.sequences", "compressed bias for several sequences"},
     {"30.slopes", "ALiBi slopes [N]"},
     {"30.batch_slopes", "ALiBi slopes [B,N]"},

@@ -146,6 +146,13 @@ bool has_prefix(const Call& call) {
     return call.tensor("atten_mask").present && (call.number("sparse_mode") == 5 || call.number("sparse_mode") == 6);
 }
 
+/// One width, eight query heads for a key head, sinks, 16 bits.
+bool has_sinks_of_eight(const Call& call) {
+    const auto heads = [&](const char* name) { return *(call.tensor(name).shape.end() - 2); };
+    return call.tensor("sink").present && call.tensor("query").dtype != ATTNCHECK_FLOAT32 &&
+           call.tensor("query").shape.back() == 64 && heads("query") == 8 * heads("key");
+}
+
 // None of the cases that people run is taken.
 TEST(Survey, FindsWhatFewPeopleRun) {
     struct Few {
@@ -154,6 +161,7 @@ TEST(Survey, FindsWhatFewPeopleRun) {
         const char* text;
     };
     for (const Few& few : {Few{"attention", is_latent, "dim=192 value_dim=128"},
+                           Few{"attention", has_sinks_of_eight, "group=8 dim=64"},
                            Few{"flash_attention_score", has_alibi, "pse_type!=0,1"},
                            Few{"flash_attention_score", has_prefix, "sparse=5,6"}}) {
         testing::NiceMock<MockCandidate> kernel;
