@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -39,7 +40,7 @@ struct Arguments {
     std::string source;  ///< of the case of "@N": which run
     Profile profile = Profile::ascend910b;
     SandboxMode sandbox = usual_sandbox();
-    bool has_sandbox = false;  ///< --sandbox was given
+    std::set<std::string> given;  ///< of the options that a report has for a replay, those of the command line
     std::vector<std::string> ops, properties, files, required, variables;
     std::int64_t cases = -1, memory = 8192;
     double seconds = 0, timeout = 10;
@@ -57,8 +58,8 @@ WorkerOptions worker_options(const Arguments& arguments);
 /// The walls that stand around the candidate of these arguments: "landlock 7, seccomp", "off".
 std::string sandbox_level(const Arguments& arguments);
 
-/// What a command that replays a case has of --sandbox and --env: " --sandbox off".
-std::string sandbox_options(const Arguments& arguments);
+/// What a command that replays a case has of --sandbox, --env, --timeout and --memory: " --sandbox off".
+std::string replay_options(const Arguments& arguments);
 
 /// One note on the variables of --env that are not set: the library does not get them. Empty where all are set.
 std::vector<std::string> unset_variables(const Arguments& arguments);

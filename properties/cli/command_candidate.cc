@@ -117,12 +117,15 @@ WorkerOptions worker_options(const Arguments& arguments) {
     return options_for(arguments.candidate, arguments);
 }
 
-std::string sandbox_options(const Arguments& arguments) {
+std::string replay_options(const Arguments& arguments) {
     std::string text = arguments.sandbox == SandboxMode::on
                            ? ""
                            : fmt::format(" --sandbox {}", name_of(arguments.sandbox));
     for (const std::string& name : arguments.variables)
         text += " --env " + shell_quoted(name);
+    const Arguments usual;
+    if (arguments.timeout != usual.timeout) text += fmt::format(" --timeout {:g}", arguments.timeout);
+    if (arguments.memory != usual.memory) text += fmt::format(" --memory {}", arguments.memory);
     return text;
 }
 

@@ -170,7 +170,8 @@ int run(int argc, char** argv) {
 
     try {
         app.parse(argc, argv);
-        arguments.has_sandbox = replay->count("--sandbox") > 0;
+        for (const char* option : {"--sandbox", "--timeout", "--memory"})
+            if (replay->count(option) > 0) arguments.given.insert(option);
     } catch (const CLI::ParseError& e) {
         if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
         const std::string meant = misspelt_word(app, argc, argv);

@@ -123,7 +123,8 @@ int finish_report(const Arguments& arguments, const std::string& json, int statu
     write(arguments.junit, [&] { return to_junit(text); });
     write(arguments.html, [&] { return to_html(text, programs_of(text)); });
     write(arguments.badge, [&] { return badge_of(text); });
-    write(arguments.write_waivers, [&] { return waivers_of(text); });
+    // What is waived is no failure of this run, and may be in the same file.
+    write(arguments.write_waivers, [&] { return waivers_of(text, arguments.waive.empty() ? "" : read_report(arguments.waive)); });
     return written || status != kHeld ? status : kUsage;
 }
 

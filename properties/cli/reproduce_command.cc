@@ -65,7 +65,9 @@ Arguments with_counterexample(Arguments arguments) {
     if (arguments.precision.empty()) arguments.precision = replay.precision;
     if (arguments.variables.empty()) arguments.variables = replay.variables;
     for (const SandboxMode mode : {SandboxMode::off, SandboxMode::on, SandboxMode::strict})
-        if (!arguments.has_sandbox && name_of(mode) == replay.sandbox) arguments.sandbox = mode;
+        if (!arguments.given.contains("--sandbox") && name_of(mode) == replay.sandbox) arguments.sandbox = mode;
+    if (!arguments.given.contains("--timeout") && replay.timeout > 0) arguments.timeout = replay.timeout;
+    if (!arguments.given.contains("--memory") && replay.memory > 0) arguments.memory = replay.memory;
     if (replay.samples > 0) arguments.samples = replay.samples;
     const auto profile = std::ranges::find(kProfileNames, replay.profile);
     if (profile != kProfileNames.end())
@@ -106,6 +108,9 @@ int reproduce_command(const Arguments& given) {
     say("case      {}\ncandidate {}{}\n", print(spec), candidate->info().name,
         arguments.candidate.empty() ? " (--candidate runs another one)" : "");
     for (const std::string& note : unset_variables(arguments)) say("note      {}\n", note);
+    const Arguments usual;
+    if (arguments.timeout != usual.timeout) say("timeout   {:g} s for one call\n", arguments.timeout);
+    if (arguments.memory != usual.memory) say("memory    {} MiB for the library\n", arguments.memory);
     if (arguments.sandbox != usual_sandbox()) say("sandbox   {}\n", sandbox_level(arguments));
     if (op.implemented_by(candidate->info()))
         for (const auto& source : sources_of(op, *candidate))

@@ -259,7 +259,7 @@ int verify_command(const Arguments& arguments) {
     report.samples = arguments.samples;
     report.library_sha256 = digest_of_library(arguments);
     report.sandbox = sandbox_level(arguments);
-    report.sandbox_options = sandbox_options(arguments);
+    report.replay_options = replay_options(arguments);
     report.version = ATTNCHECK_VERSION;
     report.host = host_name();
     report.shard = options.engine.shard;
@@ -319,7 +319,9 @@ int verify_command(const Arguments& arguments) {
     report.date = date_now();
     const int status = exit_status(report);
     const std::string json = to_json(report);
-    if (status == kFalsified) keep_last_report(json);
+    if (status == kFalsified && !keep_last_report(json) && arguments.json.empty())
+        say("{}", fitted(std::cout, fmt::format("note: {} cannot be written: `reproduce @1` needs --report with a file of --json\n",
+                                                last_report_path().empty() ? "the report of the last run" : last_report_path()), 2));
     return finish_report(arguments, json, status);
 }
 

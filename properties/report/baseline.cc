@@ -59,10 +59,10 @@ std::vector<bool> known_of(Json& report, const std::vector<KnownFailure>& now, c
     return known;
 }
 
-/// Whether the run came to a verdict on the property.
+/// Whether the run came to a verdict on the property that no waiver made.
 bool is_judged(const Json& report, const KnownFailure& one) {
     return std::ranges::any_of(report.at("properties"), [&](const Json& property) {
-        return property.at("op") == one.op && property.at("property") == one.property &&
+        return property.at("op") == one.op && property.at("property") == one.property && property.value("waived", 0) == 0 &&
                (property.at("status") == "held" || property.at("status") == "falsified");
     });
 }
@@ -123,7 +123,8 @@ ComparedReport compared_with(const std::string& json, const std::string& baselin
     report["verdict"] = verdict_of(out.exit_status);
     out.json = report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     out.text = "against the baseline:\n" + list_of("new", fresh) + list_of("fixed", fixed) + list_of("the same", same);
-    if (!unknown.empty()) out.text += list_of("not judged by this run", unknown);
+    if (!unknown.empty()) out.text += list_of("not judged by this run, or waived", unknown);
+    if (was_falsified && fresh.empty()) out.text += fmt::format("nothing new: exit status {}\n", out.exit_status);
     return out;
 }
 

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 namespace attncheck::properties {
 namespace {
@@ -59,53 +60,56 @@ Target target_of(const std::string& path) {
     return target;
 }
 
-bool write_all(int fd, std::string_view text) {
+/// 0, or the errno of what failed, as the functions below.
+int write_all(int fd, std::string_view text) {
     while (!text.empty()) {
         const ssize_t n = write(fd, text.data(), text.size());
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
+        if (n <= 0) return n < 0 ? errno : EIO;
         text.remove_prefix(static_cast<std::size_t>(n));
     }
-    return true;
+    return 0;
 }
 
-bool write_there(const Target& target, const std::string& text) {
+int write_there(const Target& target, const std::string& text) {
     std::fflush(nullptr);  // the report comes after what was printed
     const int fd = target.descriptor >= 0 ? fcntl(target.descriptor, F_DUPFD_CLOEXEC, 3)
                                           : open(target.path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    const bool written = write_all(fd, text);
-    return close(fd) == 0 && written;
+    if (fd < 0) return errno;
+    const int failed = write_all(fd, text);
+    return close(fd) == 0 || failed != 0 ? failed : errno;
 }
 
 fs::path temporary_of(const Target& target) {
     return fmt::format("{}.{}.part", target.path.string(), getpid());
 }
 
-bool replace(const Target& target, const std::string& text) {
+int replace(const Target& target, const std::string& text) {
     const fs::path temporary = temporary_of(target);
     const int fd =
         open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) return false;
+    if (fd < 0) return errno;
     struct stat old{};
     if (stat(target.path.c_str(), &old) == 0) fchmod(fd, old.st_mode & 07777);
-    bool written = write_all(fd, text);
-    written = fsync(fd) == 0 && written;  // a power cut must not leave an empty file behind
-    written = close(fd) == 0 && written;
-    written = written && std::rename(temporary.c_str(), target.path.c_str()) == 0;
-    if (!written) std::remove(temporary.c_str());
-    return written;
+    int failed = write_all(fd, text);
+    const auto also = [&](int result) { failed = failed == 0 && result != 0 ? errno : failed; };
+    also(fsync(fd));  // a power cut must not leave an empty file behind
+    also(close(fd));
+    if (failed == 0) also(std::rename(temporary.c_str(), target.path.c_str()));
+    if (failed != 0) std::remove(temporary.c_str());
+    return failed;
 }
 
 }  // namespace
 
 void write_file(const std::string& path, const std::string& text) {
     const Target target = target_of(path);
-    if (!(target.is_replaced() ? replace(target, text) : write_there(target, text)))
-        throw std::runtime_error(fmt::format("cannot write {}", path));
+    if (const int failed = target.is_replaced() ? replace(target, text) : write_there(target, text); failed != 0)
+        throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::generic_category().message(failed)));
 }
 
 std::string read_report(const std::string& path) {
+    if (fs::is_directory(path)) throw std::runtime_error(fmt::format("cannot read {}: it is a directory", path));
     std::ifstream in(path, std::ios::binary);
     std::string text(kLargestReport + 1, '\0');
     in.read(text.data(), std::ssize(text));
@@ -116,21 +120,22 @@ std::string read_report(const std::string& path) {
 }
 
 void check_writable(const std::string& path) {
-    const auto refuse = [&](const char* why) {
-        throw std::runtime_error(fmt::format("cannot write {}{}", path, why));
+    const auto refuse = [&](const std::string& why) {
+        throw std::runtime_error(fmt::format("cannot write {}: {}", path, why));
     };
+    const auto refuse_for = [&](int error) { refuse(std::generic_category().message(error)); };
     const Target target = target_of(path);
     if (target.descriptor >= 0) {
         const int flags = fcntl(target.descriptor, F_GETFL);
-        if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY) refuse("");
+        if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY) refuse_for(EBADF);
     } else if (target.in_place) {
-        if (fs::is_directory(target.path)) refuse(": it is a directory");
-        if (access(target.path.c_str(), W_OK) != 0) refuse("");
+        if (fs::is_directory(target.path)) refuse("it is a directory");
+        if (access(target.path.c_str(), W_OK) != 0) refuse_for(errno);
     } else {
         const fs::path temporary = temporary_of(target);
         const int fd =
             open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (fd < 0) refuse("");
+        if (fd < 0) refuse_for(errno);
         close(fd);
         std::remove(temporary.c_str());
     }

@@ -30,17 +30,31 @@ void each_counterexample(const Json& property, Use&& use) {
         for (const Json& more : property["more_counterexamples"]) use(more);
 }
 
-/// A candidate as --candidate names it, with the whole paths of its files: FILE, aclnn:FILE,FILE or python:FILE:NAME.
-std::string from_anywhere(const std::string& candidate) {
+/// A candidate as --candidate names it, FILE, aclnn:FILE,FILE or python:FILE:NAME, with other paths of its files.
+template <class PathOf>
+std::string with_paths(const std::string& candidate, PathOf&& path_of) {
     std::string out;
     for (std::size_t at = 0; at < candidate.size();) {
         const std::size_t end = std::min(candidate.find_first_of(":,", at), candidate.size());
-        const std::string part = candidate.substr(at, end - at);
-        out += fs::is_regular_file(part) ? fs::absolute(part).lexically_normal().string() : part;
+        out += path_of(candidate.substr(at, end - at));
         if (end < candidate.size()) out += candidate[end];
         at = end + 1;
     }
     return out;
+}
+
+std::string from_anywhere(const std::string& candidate) {
+    return with_paths(candidate, [](const std::string& part) {
+        return fs::is_regular_file(part) ? fs::absolute(part).lexically_normal().string() : part;
+    });
+}
+
+/// Files that are not where the command is run are looked for from the folder of the report.
+std::string found_beside(const std::string& report, const std::string& candidate) {
+    return with_paths(candidate, [&](const std::string& part) {
+        const fs::path there = fs::absolute(report).parent_path() / part;
+        return !part.empty() && !fs::exists(part) && fs::is_regular_file(there) ? there.lexically_normal().string() : part;
+    });
 }
 
 }  // namespace
@@ -53,16 +67,17 @@ std::string last_report_path() {
     return {};
 }
 
-void keep_last_report(const std::string& json) {
+bool keep_last_report(const std::string& json) {
     const std::string path = last_report_path();
-    if (path.empty()) return;
+    if (path.empty()) return false;
     try {
         Json report = Json::parse(json);
         if (report.contains("library")) report["library"] = from_anywhere(report["library"]);
         fs::create_directories(fs::path(path).parent_path());
         write_file(path, report.dump());
+        return true;
     } catch (const std::exception&) {
-        // The run printed whole replay lines too.
+        return false;
     }
 }
 
@@ -83,7 +98,10 @@ Replay replay_of(const std::string& path, int number) {
             });
         if (is_there) {
             const Json options = report.value("options", Json::object());
-            replay.library = report.value("library", "");
+            const auto option = [&](const char* name) {
+                return options.contains(name) ? option_text(name, options[name]) : std::string();
+            };
+            replay.library = found_beside(path, report.value("library", ""));
             replay.date = report.value("date", "");
             replay.python = report.value("python", "");
             replay.precision = options.value("precision", "");
@@ -91,9 +109,9 @@ Replay replay_of(const std::string& path, int number) {
             replay.sandbox = options.value("sandbox", "");
             std::istringstream names(options.value("env", ""));
             replay.variables.assign(std::istream_iterator<std::string>(names), {});
-            if (options.contains("samples"))
-                if (const std::string samples = option_text("samples", options["samples"]); !samples.empty())
-                    replay.samples = std::stoll(samples);
+            if (const std::string samples = option("samples"); !samples.empty()) replay.samples = std::stoll(samples);
+            if (const std::string timeout = option("timeout"); !timeout.empty()) replay.timeout = std::stod(timeout);
+            if (const std::string memory = option("memory"); !memory.empty()) replay.memory = std::stoll(memory);
             return replay;
         }
     } catch (const Json::exception& e) {

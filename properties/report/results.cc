@@ -130,7 +130,7 @@ std::string reproduce_command(const RunReport& report, const PropertyReport& pro
     if (!report.library.empty()) command += " --candidate " + shell_quoted(report.library);
     if (!report.python_option.empty() && report.library.starts_with("python:"))
         command += " --python " + shell_quoted(report.python_option);
-    return command + report.sandbox_options;
+    return command + report.replay_options;
 }
 
 std::string shell_quoted(const std::string& text) {

@@ -169,7 +169,7 @@ struct RunReport {
     std::string python_option;     ///< --python, for functions in Python
     std::string precision;         ///< rounding class as declared, in full; empty: not known
     std::string library_sha256;    ///< empty: not known
-    std::string sandbox_options;   ///< as replaying has to have them: " --sandbox off"
+    std::string replay_options;    ///< as replaying has to have them: " --sandbox off"
     std::string sandbox;           ///< walls that stood around the candidate: "landlock 7, seccomp"
     std::string version, host;     ///< of the suite; where it ran
     std::string date;              ///< of its end, "2026-11-23T08:15:00Z"; empty: not known

@@ -116,7 +116,7 @@ void print_counterexample(std::ostream& out, const RunReport& report,
 
 void print_found(std::ostream& out, const PropertyReport& property, const Counterexample& found) {
     out << shaded(out, Shade::bad, "found") << " "
-        << fitted(out, title_of(property, found) + " " + print(found.original) + ", shrinking\n", 6);
+        << fitted(out, title_of(property, found) + ", shrinking\n", 6) << "      " << print(found.original) << "\n";
 }
 
 void print_another(std::ostream& out, const PropertyReport& property, const Counterexample& found) {

@@ -47,9 +47,7 @@ PairCoverage ClassPairs::coverage(const PairSet& reached) const {
 }
 
 PairCoverage ClassPairs::coverage(const PairSet& reached, const PairSet& possible) const {
-    PairSet both = reached;
-    both.add_all(possible);
-    return coverage_of(reached, &both);
+    return coverage_of(reached, &possible);
 }
 
 PairCoverage ClassPairs::coverage_of(const PairSet& reached, const PairSet* possible) const {

@@ -30,7 +30,7 @@ public:
     void note(const std::vector<std::string>& labels, PairSet& reached) const;
 
     PairCoverage coverage(const PairSet& reached) const;
-    /// Of those that are `possible` or reached.
+    /// Of those that are `possible`: what shards reach of them is what the whole run does.
     PairCoverage coverage(const PairSet& reached, const PairSet& possible) const;
 
     const std::vector<std::string>& classes() const { return classes_; }

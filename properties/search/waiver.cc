@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -178,6 +179,7 @@ std::string Waiver::text() const {
 
 std::vector<Waiver> read_waivers(const std::string& path,
                                  const std::vector<std::unique_ptr<Operator>>& operators) {
+    if (std::filesystem::is_directory(path)) throw std::runtime_error(fmt::format("cannot read {}: it is a directory", path));
     std::ifstream in(path);
     if (!in) throw std::runtime_error(fmt::format("cannot read {}", path));
     std::vector<Waiver> waivers;

@@ -43,15 +43,20 @@ function definitions(pairs) {
     .map(([name, value]) => [make('dt', {}, name), make('dd', {}, value)]));
 }
 
+/** As the terminal counts them: a law that the candidate declined has not held. */
+const applies = one => !['not_applicable', 'not_implemented'].includes(one.status) &&
+  !(one.status === 'declined' && one.property.startsWith('required_'));
+
 // ---- head ----
 
 function head() {
   const cases = report.properties.reduce((sum, one) => sum + one.cases, 0);
-  const laws = report.properties.filter(one => !['not_implemented', 'not_applicable', 'declined'].includes(one.status));
+  const laws = report.properties.filter(applies);
   const held = laws.filter(one => one.status === 'held').length;
   const waived = report.properties.reduce((sum, one) => sum + one.waived, 0);
   const shown = ['held', 'falsified'].includes(report.verdict) ? report.verdict : 'open';
-  const causes = report.causes.length ? `, ${plural(report.causes.length, 'cause')}` : '';
+  const known = report.verdict !== 'falsified' ? 'known ' : '';  // to a baseline
+  const causes = report.causes.length ? `, ${plural(report.causes.length, known + 'cause')}` : '';
   page.append(make('h1', {}, report.candidate), make('div', {class: `banner ${shown}`},
     make('div', {class: 'verdict', id: 'verdict'}, report.verdict.replace('_', ' ') + causes),
     make('p', {id: 'totals'}, `${held} of ${laws.length} laws held, ${plural(cases, 'case')}` +
@@ -145,7 +150,7 @@ function baseline() {
     make('ul', {}, all.map(one => make('li', {}, `${one.op}.${one.property}: ${one.failure}`))));
   const isEmpty = Object.values(before).every(all => all.length === 0);
   section('against the baseline', isEmpty ? make('p', {}, 'no failure then, none now') : '', list('new', 'bad', before.new),
-    list('fixed', 'good', before.fixed), list('the same', 'odd', before.same), list('not judged by this run', 'faint', before.not_judged));
+    list('fixed', 'good', before.fixed), list('the same', 'odd', before.same), list('not judged by this run, or waived', 'faint', before.not_judged));
 }
 
 // ---- tables ----
@@ -153,9 +158,9 @@ function baseline() {
 function laws() {
   const rows = [];
   for (const op of operators.filter(isImplemented)) {
-    const own = of(op), applies = own.filter(one => !['not_applicable', 'declined', 'not_implemented'].includes(one.status));
-    const held = applies.filter(one => one.status === 'held').length;
-    rows.push(make('tr', {class: 'operator'}, make('td', {}, op), make('td', {}, `${held} of ${applies.length} held`),
+    const own = of(op), judged = own.filter(applies);
+    const held = judged.filter(one => one.status === 'held').length;
+    rows.push(make('tr', {class: 'operator'}, make('td', {}, op), make('td', {}, `${held} of ${judged.length} held`),
       make('td', {class: 'number'}, String(own.reduce((sum, one) => sum + one.cases, 0))), make('td'), make('td'), make('td')));
     for (const one of own) {
       const shade = {held: 'good', falsified: 'bad', error: 'bad', inconclusive: 'odd'}[one.status] || 'faint';

@@ -29,7 +29,7 @@ TEST_F(ReportFilesTest, KnownFailuresDoNotFailARun) {
               Json({{"schemaVersion", 1}, {"label", "attncheck"}, {"message", "falsified, 1 cause"}, {"color", "red"}}));
     const Ran same = verify("--baseline " + file("first.json") + " --badge " + file("badge.json") + " --junit " + file("same.xml") + " --json " + file("same.json"));
     EXPECT_EQ(same.status, 0) << same.printed;
-    EXPECT_THAT(same.printed, AllOf(HasSubstr("  0 new\n"), HasSubstr("  1 the same\n    nsa_compress.memory: out of bounds: output")));
+    EXPECT_THAT(same.printed, AllOf(HasSubstr("  0 new\n"), HasSubstr("nothing new: exit status 0\n"), HasSubstr("  1 the same\n    nsa_compress.memory: out of bounds: output")));
     EXPECT_EQ(xml_error(text_of("same.xml")), "");
     EXPECT_THAT(text_of("same.xml"), AllOf(HasSubstr("failures=\"0\""), HasSubstr("known: the baseline has this failure")));
     EXPECT_EQ(Json::parse(text_of("same.json")).at("verdict"), "held");
@@ -37,6 +37,12 @@ TEST_F(ReportFilesTest, KnownFailuresDoNotFailARun) {
     const Ran waived = verify("--waive " + file("known") + " --badge " + file("badge.json"));
     EXPECT_EQ(waived.status, 0) << waived.printed;
     EXPECT_THAT(waived.printed, HasSubstr("every property held, 30 cases waived"));
+    const Ran still_wrong = verify("--waive " + file("known") + " --baseline " + file("first.json"));
+    EXPECT_THAT(still_wrong.printed, AllOf(HasSubstr("  0 fixed\n"), HasSubstr("  1 not judged by this run, or waived\n")));
+    const std::string known = text_of("known");
+    EXPECT_EQ(verify("--waive " + file("known") + " --write-waivers " + file("known")).status, 0);
+    EXPECT_EQ(text_of("known"), known) << "waivers are not lost";
+    expect_refusal("verify --waive " + file(""), {"it is a directory"});
     const Json badge = Json::parse(text_of("badge.json"));
     EXPECT_THAT(badge.at("message").get<std::string>(), HasSubstr(" cases, 30 waived"));
     EXPECT_EQ(badge.at("color"), "yellowgreen");

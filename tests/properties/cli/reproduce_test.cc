@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
+
 #include "tests/properties/cli/command_fixture.h"
 
 namespace attncheck::properties {
@@ -71,6 +73,27 @@ TEST_F(ReproduceTest, TakesTheSandboxOfTheRun) {
               1);
     EXPECT_THAT(run("reproduce @1").printed, HasSubstr("sandbox   off\n"));
     EXPECT_THAT(run("reproduce @1 --sandbox on").printed, Not(HasSubstr("sandbox   off\n")));
+}
+
+// And with the limits of the run: a call that took too long does not hold with more time.
+TEST_F(ReproduceTest, TakesTheLimitsOfTheRun) {
+    EXPECT_EQ(run("verify --stop-at-first --property memory --op nsa_compress --seed 1 --timeout 3 --memory 900 --candidate " +
+                  quoted(candidate_path("one_element_past_output")) + " --json " + quoted(file("limits.json")))
+                  .status,
+              1);
+    EXPECT_THAT(run("reproduce @1").printed, AllOf(HasSubstr("timeout   3 s for one call\n"), HasSubstr("memory    900 MiB for the library\n")));
+    EXPECT_THAT(run("reproduce @1 --timeout 4").printed, AllOf(HasSubstr("timeout   4 s"), HasSubstr("memory    900 MiB")));
+    EXPECT_THAT(text_of("limits.json"), HasSubstr(" --timeout 3 --memory 900\""));
+}
+
+// A report names its library as the run did, from the folder where both are.
+TEST_F(ReproduceTest, FindsTheLibraryBesideTheReport) {
+    std::filesystem::copy_file(candidate_path("one_element_past_output"), file("k.so"));
+    EXPECT_EQ(run_line("cd " + quoted(file("")) + " && " + quoted(COMMAND_PATH) + " verify --stop-at-first --property memory " +
+                       "--op nsa_compress --seed 1 --candidate ./k.so --json r.json 2>&1")
+                  .status,
+              1);
+    EXPECT_EQ(run_line("cd / && " + quoted(COMMAND_PATH) + " reproduce @1 --report " + quoted(file("r.json")) + " 2>&1").status, 1);
 }
 
 // The kernel gets the variables of --env that it had, and what it prints is shown.
