@@ -8,19 +8,23 @@ Keywords of the mark: op (required), features, tensors, device, precision and co
 :func:`attncheck.kernel` takes them; cases per property [100], seed [1], timeout of a call in
 seconds [10], shrink: seconds for making a counterexample smaller [30], validation (whether illegal calls are tried) [False].
 
+The items carry the other marks of the function and of its module, so skip, skipif, xfail and `-m` work.
+Fixtures have no effect: the kernel runs in a process of its own.
+
 What is falsified is kept under pytest's cache folder and replayed first the next time; a line to
 paste (:func:`attncheck.example`) pins it in the source.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Generator, Iterator
 
 import pytest
 
@@ -49,12 +53,37 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[pytest.Item] | None:
     """A marked function gives items in place of a test function."""
-    if not isinstance(collector, pytest.Module) or not callable(obj):
+    if not isinstance(collector, (pytest.Module, pytest.Class)) or not callable(obj):
         return None
-    marks = [mark for mark in getattr(obj, "pytestmark", []) if mark.name == _MARK]
+    marks = [mark for mark in _marks_of(obj) if mark.name == _MARK]
     if not marks:
         return None
+    if isinstance(collector, pytest.Class):
+        # The worker finds a kernel by its name in the module; without an error nobody would check this one.
+        raise pytest.Collector.CollectError(f"kernel {name} is in class {collector.name}, allowed: functions of a module")
     return list(_items(collector, name, obj, marks[0]))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """A skip names the place of the kernel; pytest would name the line of this file that raises it."""
+    report = (yield).get_result()
+    if isinstance(item, KernelItem) and report.skipped and isinstance(report.longrepr, tuple):
+        path, line, _ = item.reportinfo()
+        report.longrepr = (str(path), line + 1, report.longrepr[2])
+
+
+def _marks_of(obj: Any) -> list[pytest.Mark]:
+    """Marks of an object of a test module: a list where decorators set them, one mark where a class body may.
+
+    An object may also answer to every name, such as mock.call, or raise at any, such as a proxy of Flask; both have none.
+    """
+    try:
+        given = getattr(obj, "pytestmark", [])
+    except Exception:  # noqa: BLE001: any class that a test module imports
+        return []
+    marks = [one.mark if isinstance(one, pytest.MarkDecorator) else one for one in (given if type(given) is list else [given])]
+    return [mark for mark in marks if isinstance(mark, pytest.Mark)]
 
 
 def _items(collector: pytest.Module, name: str, function: Any, mark: pytest.Mark) -> Iterator[pytest.Item]:
@@ -68,11 +97,12 @@ def _items(collector: pytest.Module, name: str, function: Any, mark: pytest.Mark
             f"and {', '.join(sorted(_KEYWORDS - {'op'}))}"
         )
     for k, one in enumerate(examples_of(function)):
-        yield _item(collector, f"{name}[example{k}]", kernel=name, options=mark.kwargs, property=one.property,
-                    case=one.case)
+        yield _item(collector, f"{name}[example{k}]", kernel=name, function=function, options=mark.kwargs,
+                    property=one.property, case=one.case)
     for one in operators[op]["properties"]:
         if not one["large"] and (mark.kwargs.get("validation") or not one["validation"]):
-            yield _item(collector, f"{name}[{one['name']}]", kernel=name, options=mark.kwargs, property=one["name"])
+            yield _item(collector, f"{name}[{one['name']}]", kernel=name, function=function, options=mark.kwargs,
+                        property=one["name"])
 
 
 def _item(collector: pytest.Module, name: str, **more: Any) -> pytest.Item:
@@ -87,8 +117,17 @@ class Falsified(Exception):
 class KernelItem(pytest.Item):
     """One property of one kernel, or one pinned case."""
 
-    def __init__(self, *, kernel: str, options: dict[str, Any], property: str, case: str = "", **more: Any) -> None:
+    def __init__(self, *, kernel: str, function: Any, options: dict[str, Any], property: str, case: str = "",
+                 **more: Any) -> None:
         super().__init__(**more)
+        # As pytest.Function does; marks of the module come with the parent. The summary of skips tells by the attribute
+        # pytestmark among the keywords whether the function itself is marked, and then shows its line.
+        self.own_markers.extend(_marks_of(function))
+        self.keywords.update((mark.name, mark) for mark in self.iter_markers())  # of the module, too: pytest 7.0 asks for it
+        self.keywords.update(getattr(function, "__dict__", {}))
+        if hasattr(function, "__globals__"):
+            self.obj = function  # pytest evaluates a condition that is a text among the names of its module
+        self._place = _place_of(function, self.path)
         self._kernel = kernel
         self._options = options
         self._property = property
@@ -153,8 +192,17 @@ class KernelItem(pytest.Item):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """The place of the kernel: pytest asserts that a skipped item has a line."""
+        return *self._place, self.name
+
+
+def _place_of(function: Any, path: Path) -> tuple[Path, int]:
+    """File and line from 0 of a function; the top of the test file for a callable without code in a file."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or not os.path.isfile(code.co_filename):
+        return path, 0
+    return Path(code.co_filename), code.co_firstlineno - 1
 
 
 def _counterexamples(text: str) -> str:

@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 _FALSIFIED = 1
+# Tensors of attention and its gradient: the side whose positions they have, its heads, and their last extent.
+_EXTENTS = dict.fromkeys(("q", "dq"), ("q", "D")) | dict.fromkeys(("k", "dk"), ("kv", "D"))
+_EXTENTS |= dict.fromkeys(("v", "dv"), ("kv", "Dv")) | dict.fromkeys(("out", "dout"), ("q", "Dv"))
 
 
 def assert_close(
@@ -120,7 +123,7 @@ def assert_attention_close(
     Vaswani et al. 2017, equation (1), with the extensions of docs/python.md.
 
     Args:
-        out: [B, Sq, Hq, Dv]; with layout="bhsd" [B, Hq, Sq, Dv] as torch has it, or [T, Hq, Dv] packed with
+        out: [B, Sq, Hq, Dv]; with layout="bhsd" [B, Hq, Sq, Dv] as torch has it, or [Tq, Hq, Dv] packed with
             `cu_seqlens_q` and `cu_seqlens_kv`. All four tensors are of one type: fp16, bf16 or fp32.
         q, k, v: [B, Sq, Hq, D], [B, Skv, Hkv, D] and [B, Skv, Hkv, Dv] in the same layout. Hq is a multiple
             of Hkv: fewer heads of k and v are shared by groups of query heads.
@@ -134,7 +137,7 @@ def assert_attention_close(
             its key.
         mask: bool of such a shape, True = may be seen.
         sink: [Hq] fp32, a logit without a value.
-        lse: [B, Hq, Sq] fp32, or [Hq, T] packed: the natural logarithm of the sum of exponentials, if it is
+        lse: [B, Hq, Sq] fp32, or [Hq, Tq] packed: the natural logarithm of the sum of exponentials, if it is
             judged too.
         cu_seqlens_q, cu_seqlens_kv: B + 1 positions where packed sequences begin and end, the first 0.
         kv_length: [B], keys in use of every batch; the others are hidden.
@@ -147,6 +150,8 @@ def assert_attention_close(
         AssertionError, ValueError, TypeError: see :func:`assert_close`.
     """
     __tracebackhide__ = True
+    is_packed = cu_seqlens_q is not None or cu_seqlens_kv is not None
+    q, k, v, out = _checked_ranks(layout, is_packed, q=q, k=k, v=v, out=out)
     arguments = neutral_arguments(q, k, v, causal, window, align, scale, softcap, bias, mask, sink,
                                   cu_seqlens_q, cu_seqlens_kv, kv_length, layout)
     outputs = {"out": to_bshd(out, "out", layout), "lse": lse}
@@ -197,12 +202,47 @@ def assert_attention_grad_close(
         See :func:`assert_close`.
     """
     __tracebackhide__ = True
+    is_packed = cu_seqlens_q is not None or cu_seqlens_kv is not None
+    q, k, v, out, dout, dq, dk, dv = _checked_ranks(layout, is_packed, q=q, k=k, v=v, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
     arguments = neutral_arguments(q, k, v, causal, window, align, scale, softcap, bias, mask, sink,
                                   cu_seqlens_q, cu_seqlens_kv, kv_length, layout)
     arguments |= {"dout": to_bshd(dout, "dout", layout), "out": to_bshd(out, "out", layout), "lse": lse}
     outputs = {"dq": to_bshd(dq, "dq", layout), "dk": to_bshd(dk, "dk", layout),
                "dv": to_bshd(dv, "dv", layout), "dbias": dbias, "dsink": dsink}
     return _assert_aligned("attention_grad", arguments, outputs, precision, samples)
+
+
+def _checked_ranks(layout: str, is_packed: bool, **tensors: Tensor | None) -> list[Any]:
+    """The tensors as arrays; None stays None.
+
+    The program takes extents from the query by position, so the shapes that it asks for mislead when the rank is wrong.
+
+    Raises:
+        ValueError: the layout has no packed form, or a tensor has not as many extents as the layout.
+        TypeError: an argument is no tensor, or of a type that attention does not take.
+    """
+    __tracebackhide__ = True
+    if is_packed and layout == "bhsd":
+        raise ValueError("layout is 'bhsd', allowed with cu_seqlens_q and cu_seqlens_kv: 'bshd'")
+    arrays: list[Any] = []
+    for name, value in tensors.items():
+        array = None if value is None else as_array(value, name, types_of("attention", name))
+        if array is not None and array.ndim != (3 if is_packed else 4):
+            allowed = _shapes_of(name, layout, is_packed)
+            raise ValueError(f"{name} has shape {list(array.shape)}, allowed: {allowed}")
+        arrays.append(array)
+    return arrays
+
+
+def _shapes_of(name: str, layout: str, is_packed: bool) -> str:
+    """The shapes that a tensor may have, in words."""
+    side, last = _EXTENTS[name]
+    if layout == "bhsd":
+        return f"[B, H{side}, S{side}, {last}] with layout='bhsd'"
+    packed = f"[T{side}, H{side}, {last}]"
+    if is_packed:
+        return f"{packed} with cu_seqlens_q and cu_seqlens_kv"
+    return f"[B, S{side}, H{side}, {last}], or {packed} with cu_seqlens_q and cu_seqlens_kv"
 
 
 def _assert_aligned(op: str, arguments: dict[str, Any], outputs: dict[str, Any], precision: str, samples: int) -> str:

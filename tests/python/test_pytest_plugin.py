@@ -129,3 +129,114 @@ def test_items_run_on_several_processes(pytester):
     pytest.importorskip("xdist")
     pytester.makepyfile(RIGHT.replace("cases=10", "cases=3"))
     pytester.runpytest_subprocess(*PLUGIN, "-n", "2", "-k", "agreement or memory").assert_outcomes(passed=2)
+
+
+def marked(*lines, head="", kernel=BROKEN):
+    """The kernel with lines of Python above its mark, and others behind the imports."""
+    above = "".join(f"{line}\n" for line in lines)
+    return kernel.replace("import pytest\n", f"import pytest\n{head}\n").replace("@pytest.mark", f"{above}@pytest.mark", 1)
+
+
+def line_of(source, text):
+    """The number of the line, without the first that makepyfile strips."""
+    return next(k for k, line in enumerate(source.strip().splitlines(), 1) if text in line)
+
+
+SKIPS = {
+    "skip": dict(lines=['@pytest.mark.skip(reason="no device")']),
+    "skipif": dict(lines=['@pytest.mark.skipif(True, reason="no device")']),
+    "text": dict(lines=['@pytest.mark.skipif("DEVICE is None", reason="no device")'], head="DEVICE = None"),
+    "module": dict(lines=[], head='pytestmark = pytest.mark.skip(reason="no device")'),
+    "modules": dict(lines=[], head='pytestmark = [pytest.mark.slow, pytest.mark.skipif(True, reason="no device")]'),
+}
+
+
+@pytest.mark.parametrize("form", SKIPS)
+def test_a_skipped_kernel_is_not_run_and_has_a_place(pytester, form):
+    source = marked(*SKIPS[form]["lines"], head=SKIPS[form].get("head", ""))
+    path = pytester.makepyfile(source)
+    result = pytester.runpytest(*PLUGIN, "-rs", "-k", "agreement")
+    result.assert_outcomes(skipped=1)
+    # The first decorator, as for any test.
+    first = line_of(source, (SKIPS[form]["lines"] or ["@pytest.mark.attncheck"])[0])
+    result.stdout.fnmatch_lines([f"SKIPPED [[]1[]] *{path.name}:{first}: no device"])
+
+
+def test_a_condition_that_is_false_skips_nothing(pytester):
+    pytester.makepyfile(marked('@pytest.mark.skipif(False, reason="no device")', "@pytest.mark.xfail(False, reason='x')"))
+    pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(failed=1)
+
+
+RIGHT_IN_3_CASES = RIGHT.replace("cases=10", "cases=3")
+
+
+@pytest.mark.parametrize("kernel, mark, outcomes", [
+    (BROKEN, "xfail", dict(xfailed=1)),
+    (BROKEN, "xfail(strict=True)", dict(xfailed=1)),
+    (BROKEN, "xfail(run=False)", dict(xfailed=1)),
+    (BROKEN, "xfail(raises=OSError)", dict(failed=1)),
+    (RIGHT_IN_3_CASES, "xfail", dict(xpassed=1)),
+    (RIGHT_IN_3_CASES, "xfail(strict=True)", dict(failed=1)),
+])
+def test_an_expected_failure(pytester, kernel, mark, outcomes):
+    pytester.makepyfile(marked(f"@pytest.mark.{mark}", kernel=kernel))
+    result = pytester.runpytest(*PLUGIN, "-k", "agreement")
+    result.assert_outcomes(**outcomes)
+    if kernel is RIGHT_IN_3_CASES and "failed" in outcomes:
+        result.stdout.fnmatch_lines(["*XPASS(strict)*"])
+
+
+@pytest.mark.parametrize("place", ["function", "module"])
+def test_marks_select_kernels(pytester, place):
+    slow = "@pytest.mark.slow"
+    pytester.makepyfile(marked(slow) if place == "function" else marked(head="pytestmark = pytest.mark.slow"))
+    for words, is_there in {"not slow": False, "slow": True, "attncheck": True}.items():
+        result = pytester.runpytest(*PLUGIN, "--collect-only", "-q", "-m", words)
+        assert ("::merge[agreement]" in result.stdout.str()) == is_there, words
+    # The usual recipe of a conftest.py.
+    pytester.makeconftest('''
+import pytest
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow"))
+''')
+    pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(skipped=1)
+
+
+def test_marks_without_an_effect_do_no_harm(pytester):
+    lines = ['@pytest.mark.usefixtures("held")', '@pytest.mark.filterwarnings("ignore")', '@pytest.mark.unknown(1, two=2)']
+    fixture = "@pytest.fixture(autouse=True)\ndef held():\n    yield\n"
+    pytester.makepyfile(marked(*lines, kernel=RIGHT_IN_3_CASES).replace("import pytest\n", f"import pytest\n{fixture}"))
+    pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("source", [
+    "class TestOne:\n    pytestmark = pytest.mark.skip(reason='x')\n    def test_one(self): assert 0",
+    "from unittest.mock import call\n@pytest.mark.skip\ndef test_one(): assert 0",
+    "class Proxy:\n    def __call__(self): pass\n    def __getattr__(self, name): raise RuntimeError(name)\nproxy = Proxy()\n"
+    "@pytest.mark.skip\ndef test_one(): assert 0",
+], ids=["class", "call", "proxy"])
+def test_files_without_a_kernel_are_collected_as_ever(pytester, source):
+    pytester.makepyfile(f"import pytest\n{source}")
+    pytester.runpytest(*PLUGIN).assert_outcomes(skipped=1)
+
+
+def test_a_kernel_in_a_class_is_an_error(pytester):
+    body = "    @pytest.mark.attncheck(op='attention_merge')\n    def merge(parts, lses): return parts[0], lses[0]"
+    pytester.makepyfile(f"import pytest\nclass TestOne:\n{body}")
+    result = pytester.runpytest(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["kernel merge is in class TestOne, allowed: functions of a module"])
+
+
+def test_reports_name_the_file_and_line_of_a_kernel(pytester):
+    pytester.makepyfile(kernels=RIGHT.replace("cases=10", "cases=0"))
+    path = pytester.makepyfile("from kernels import merge")
+    result = pytester.runpytest(*PLUGIN, "-rs", "-k", "agreement")
+    result.assert_outcomes(skipped=1)  # nothing was checked
+    line = line_of(RIGHT, "@pytest.mark.attncheck")
+    result.stdout.fnmatch_lines([f"SKIPPED [[]1[]] *kernels.py:{line}: *"])
+    items, _ = pytester.inline_genitems(*PLUGIN, path)
+    assert {item.location[:2] for item in items} == {("kernels.py", line - 1)}

@@ -252,7 +252,7 @@ def test_bad_input_in_the_words_of_frameworks():
         "window is (-2, 0), allowed: two numbers from -1, where -1 = unlimited": dict(window=(-2, 0)),
         "q has 1 heads, allowed: a multiple of the 2 heads of k": dict.fromkeys("kv", np.zeros((1, 2, 2, 4), np.float16)),
         "q is of type float64, allowed: float16, bfloat16, float32": dict(q=q.astype(float)),
-        "query is fp16 [1,2,4]": dict(q=q[:, :, 0]),  # no word of its heads
+        "q has shape [1, 2, 4], allowed: [B, Sq, Hq, D], or ": dict(q=q[:, :, 0]),  # no word of its heads
         "out is fp16 [1,2,1,5], the other arguments ask for": dict(out=np.zeros((1, 2, 1, 5), np.float16)),
     }.items():
         given = dict(out=q, q=q, k=q, v=q) | change
@@ -260,6 +260,44 @@ def test_bad_input_in_the_words_of_frameworks():
             testing.assert_attention_close(**given)
         is_type = "k" in change and "v" not in change
         assert "\n" not in str(error.value) and (words in str(error.value) or is_type), error.value
+
+
+SHAPES = {
+    "q": "[B, Sq, Hq, D], or [Tq, Hq, D] with cu_seqlens_q and cu_seqlens_kv",
+    "k": "[B, Skv, Hkv, D], or [Tkv, Hkv, D] with cu_seqlens_q and cu_seqlens_kv",
+    "v": "[B, Skv, Hkv, Dv], or [Tkv, Hkv, Dv] with cu_seqlens_q and cu_seqlens_kv",
+    "out": "[B, Sq, Hq, Dv], or [Tq, Hq, Dv] with cu_seqlens_q and cu_seqlens_kv",
+}
+SHAPES |= {"dq": SHAPES["q"], "dk": SHAPES["k"], "dv": SHAPES["v"], "dout": SHAPES["out"]}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_tensor_of_another_rank_is_named(name):
+    given = np.zeros((5, 1, 16), np.float32)
+    check, names = testing.assert_attention_close, ("q", "k", "v", "out")
+    if name.startswith("d"):
+        check, names = testing.assert_attention_grad_close, tuple(SHAPES)
+    with pytest.raises(ValueError) as error:
+        check(**dict.fromkeys(names, given[None]) | {name: given})
+    assert str(error.value) == f"{name} has shape [5, 1, 16], allowed: {SHAPES[name]}"
+    with pytest.raises(ValueError) as error:
+        check(**dict.fromkeys(names, given))
+    assert str(error.value) == f"q has shape [5, 1, 16], allowed: {SHAPES['q']}"
+
+
+def test_a_rank_that_the_layout_does_not_have():
+    given = np.zeros((1, 5, 1, 16), np.float32)
+    packed = dict(cu_seqlens_q=[0, 5], cu_seqlens_kv=[0, 5])
+    for words, tensor, more in [
+        ("q has shape [1, 5, 1, 16], allowed: [Tq, Hq, D] with cu_seqlens_q and cu_seqlens_kv", given, packed),
+        ("q has shape [5, 1, 16], allowed: [B, Hq, Sq, D] with layout='bhsd'", given[0], dict(layout="bhsd")),
+        ("layout is 'bhsd', allowed with cu_seqlens_q and cu_seqlens_kv: 'bshd'", given[0], packed | {"layout": "bhsd"}),
+        ("q has shape [5], allowed: [B, Sq, Hq, D], or ", given[0, :, 0, 0], {}),
+    ]:
+        with pytest.raises(ValueError) as error:
+            testing.assert_attention_close(tensor, tensor, tensor, tensor, **more)
+        assert str(error.value).startswith(words), error.value
+    assert "out held" in testing.assert_attention_close(*[given[0]] * 4, **packed)
 
 
 @pytest.mark.parametrize("packed", [False, True])
