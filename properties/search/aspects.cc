@@ -65,6 +65,11 @@ Int divisor_of(const std::vector<Int>& lengths) {
     return divisor;
 }
 
+void take_several(Spec& spec) {
+    for (auto& list : spec.lists)
+        if (list.size() == 1) list.push_back(list.front());
+}
+
 void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
     const std::string& key = schema.lists[i].key;
     out.push_back(
@@ -83,8 +88,25 @@ void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
                    },
                    .set =
                        [i](Spec& spec, Int equal) {
-                           if (equal && !spec.lists[i].empty())
-                               std::ranges::fill(spec.lists[i], spec.lists[i].front());
+                           if (spec.lists[i].empty()) return;
+                           if (equal) return (void)std::ranges::fill(spec.lists[i], spec.lists[i].front());
+                           take_several(spec);
+                           if (std::ranges::adjacent_find(spec.lists[i], std::not_equal_to<>()) == spec.lists[i].end())
+                               spec.lists[i].front() = std::max<Int>(spec.lists[i].front() * 2, 1);  // a whole tile stays one
+                       },
+                   .text = yes_or_no,
+                   .named = {0, 1}});
+    // Of a kernel for one new token each.
+    out.push_back({.name = key + ":all_one",
+                   .value = [i](const Spec& spec) -> Int {
+                       return std::ranges::all_of(spec.lists[i], [](Int length) { return length == 1; });
+                   },
+                   .set =
+                       [i](Spec& spec, Int all_one) {
+                           if (all_one)
+                               std::ranges::fill(spec.lists[i], 1);
+                           else if (std::ranges::all_of(spec.lists[i], [](Int length) { return length == 1; }))
+                               std::ranges::fill(spec.lists[i], 2);
                        },
                    .text = yes_or_no,
                    .named = {0, 1}});
@@ -94,6 +116,8 @@ void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
                        [i](Spec& spec, Int divisor) {
                            for (Int& length : spec.lists[i])
                                length = (length + divisor - 1) / divisor * divisor;
+                           if (divisor_of(spec.lists[i]) > divisor)  // by one tile of that size more than twice as large ones
+                               for (Int& length : spec.lists[i]) length += length > 0 ? divisor : 0;
                        },
                    .text = [](Int value) { return std::to_string(value); }});
 }
@@ -106,9 +130,9 @@ void add_lists(const Schema& schema, std::vector<Aspect>& out) {
          .value = [](const Spec& spec) { return std::min<Int>(std::ssize(spec.lists[0]), 2); },
          .set =
              [](Spec& spec, Int count) {
-                 if (count < 2)
-                     for (auto& list : spec.lists)
-                         if (!list.empty()) list.resize(1);
+                 if (count >= 2) return take_several(spec);
+                 for (auto& list : spec.lists)
+                     if (!list.empty()) list.resize(1);
              },
          .text = [](Int value) { return value < 2 ? "1" : "several"; },
          .named = {1, 2}});

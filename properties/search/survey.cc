@@ -18,11 +18,13 @@ namespace {
 using Int = std::int64_t;
 
 constexpr double kSeconds = 10;    ///< of all calls; then everything is drawn that is not declared away
+constexpr int kEnoughCalls = 200;  ///< what was learned of so many is kept when the time is over
 constexpr int kDeaths = 3;         ///< one behind another: to start it again may take a second each
 constexpr int kFirstCalls = 24;    ///< a candidate that takes all of these is not asked further
 constexpr int kPlainCalls = 24;    ///< of what people run
 constexpr int kAnchorCalls = 1200; ///< until one is accepted
 constexpr Int kShort = 33;         ///< a sequence that is cheap, with a ragged tile
+constexpr Int kTile = 128;         ///< and one that is a whole one
 constexpr int kPool = 600;         ///< cases whose values are asked for
 constexpr int kGuidedCalls =
     400;  ///< cases inside what was learned, to find what is refused together
@@ -51,7 +53,7 @@ public:
             return ask();
         } catch (const OutOfTime&) {
             // What is known of a few calls restricts nothing; what is declared stays declared.
-            if (!scope_.is_declared()) result_.scope = scope_.with_its_outputs_only();
+            if (!scope_.is_declared() && result_.calls < kEnoughCalls) result_.scope = scope_.with_its_outputs_only();
             result_.takes_nothing = false;
             describe();
             return std::move(result_);
@@ -202,7 +204,7 @@ private:
         if (taken.empty()) taken = first_taken_;
         if (taken.empty()) return false;
         std::ranges::stable_sort(taken, std::less<>(), features_of);
-        take_short_ones(taken);
+        take_cheap_ones(taken);
         if (!scope_.is_declared()) scope_ = scope_.with_its_outputs_only();
         for (const Spec& spec : taken) scope_.accept(spec);
         return true;
@@ -251,7 +253,15 @@ private:
 
     Spec with_one_mode(Spec spec) {
         constexpr int kTries = 8;  // most cases have the plain value
-        if (spec.schema->number("group") >= 0 && random_.chance(60)) spec.set("group", random_.pick<Int>({8, 8, 8, 4, 5, 16}));
+        if (spec.schema->number("group") >= 0 && random_.chance(60)) {
+            spec.set("group", random_.pick<Int>({8, 8, 8, 4, 5, 16}));
+            spec.set("kv_heads", 1);
+            for (auto& list : spec.lists) {
+                if (list.empty()) continue;
+                list.resize(1);
+                list.front() = std::min(list.front(), kTile);
+            }
+        }
         std::vector<const Aspect*> modes;
         for (const Aspect& aspect : scope_.aspects())
             if (!aspect.is_extent && spec.schema->number(aspect.name) >= 0) modes.push_back(&aspect);
@@ -259,13 +269,19 @@ private:
         Spec next = spec;
         for (int k = 0; k < kTries && mode.value(next) == mode.value(spec); ++k)
             mode.set(next, mode.value(op_.sample(random_, k, profile_)));
-        return cases_.is_legal(next) ? next : spec;
+        if (cases_.is_legal(next)) spec = std::move(next);
+        if (random_.chance(30)) in_tiles(spec);
+        return spec;
     }
 
-    /// The first and the last of the taken cases with short sequences in addition, where these are taken as well: all
-    /// further calls begin from them, and a kernel may need 30 ms for a plain one.
-    void take_short_ones(std::vector<Spec>& taken) {
+    /// The first and the last of the taken cases with short sequences in addition, where these are taken as well, and the
+    /// first with one head: all further calls begin from them, and a kernel may need 30 ms for a plain one.
+    void take_cheap_ones(std::vector<Spec>& taken) {
         if (scope_.is_declared()) return;
+        Spec one_head = taken.front();
+        for (const char* heads : {"kv_heads", "group"})
+            if (one_head.schema->number(heads) >= 0) one_head.set(heads, 1);
+        if (one_head != taken.front() && !op_.illegal(one_head) && takes(one_head)) taken.insert(taken.begin(), one_head);
         const auto shortened = [](Spec spec) {
             for (auto& list : spec.lists)
                 for (Int& length : list) length = std::min(length, kShort);

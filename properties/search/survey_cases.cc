@@ -9,6 +9,7 @@ namespace {
 using Int = std::int64_t;
 
 constexpr std::size_t kExtents = 9;  ///< sizes that are tried
+constexpr Int kNarrowest = 16;       ///< half of the cases have at least this of a width
 constexpr int kCommon = 10;          ///< one draw of so many has a common size
 constexpr Int kElements = 1 << 20;   ///< of all tensors of a case
 
@@ -36,8 +37,11 @@ std::vector<Int> SurveyCases::values_of(const Aspect& aspect) const {
     if (aspect.is_extent) {  // the values of a kind of their own first: no window, a causal one
         for (const auto& [count, value] : drawn)
             if (-count * kCommon >= std::ssize(pool_)) add(value);
+        // Of a width also the popular ones that were not drawn; groups of 96 say little of those of 3 to 8.
+        const bool is_width = std::ranges::count_if(pool_, [&](const Spec& spec) { return aspect.value(spec) >= kNarrowest; }) * 2 >=
+                              std::ssize(pool_);
         for (const Int value : kPopular)
-            if (counts.contains(value) || counts.size() > 12) add(value);
+            if (counts.contains(value) || is_width) add(value);
     }
     for (const auto& [count, value] : drawn) add(value);
     std::erase(values, aspect.value(anchor()));

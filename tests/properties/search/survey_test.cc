@@ -174,6 +174,41 @@ TEST(Survey, FindsWhatFewPeopleRun) {
     }
 }
 
+/// Packed sequences, several query heads for a key head.
+bool has_groups(const Call& call) {
+    const Tensor &query = call.tensor("query"), &key = call.tensor("key");
+    return query.shape.size() == 3 && query.shape[1] > key.shape[1];
+}
+
+/// One new token for each sequence.
+bool has_single_queries(const Call& call) {
+    return call.tensor("query").shape.size() == 4 && call.tensor("query").shape[1] == 1;
+}
+
+// All groups but one are taken, not those of popular sizes; and what decodes is no kernel of certain multiples.
+TEST(Survey, LearnsSmallSizes) {
+    const Operator& op = *find_operator("attention");
+    testing::NiceMock<MockCandidate> kernel;
+    for (const bool are_groups : {true, false})
+        for (const std::uint64_t seed : {2, 3}) {
+            const auto takes = are_groups ? has_groups : has_single_queries;
+            answer_calls(kernel, where(takes));
+            const Survey known = survey(op, kernel, seed, Profile::ascend910b);
+            Random random(seed);
+            int drawn = 0, taken = 0, small = 0;
+            for (int k = 0; k < 200; ++k) {
+                const auto spec = known.scope.brought_inside(op.sample(random, k % 100), random);
+                if (!spec) continue;
+                ++drawn;
+                taken += takes(op.build(*spec));
+                small += spec->number("group") >= 3 && spec->number("group") < 8;
+            }
+            EXPECT_GE(drawn, 190) << known.taken.text;
+            EXPECT_GE(taken, drawn * 95 / 100) << known.taken.text;
+            EXPECT_GE(small, 10) << known.taken.text;
+        }
+}
+
 bool has_whole_widths(const Call& call) {
     return call.tensor("query").shape.back() % 16 == 0 && call.tensor("value").shape.back() % 16 == 0;
 }
