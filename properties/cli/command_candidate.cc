@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -92,7 +93,9 @@ std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arg
     } catch (const LoadError& e) {
         show_messages_of(options, system_clock().now() - start);
         if (library.starts_with(kPythonPrefix)) throw;  // its worker has said why
-        const std::string hint = load_hint(options.library);
+        std::string hint = load_hint(options.library);
+        if (hint.empty() && arguments.sandbox != SandboxMode::off && std::string_view(e.what()).ends_with("while it was loaded"))
+            hint = "--sandbox off shows whether it needs a file or a service that the walls around it keep away";
         if (hint.empty()) throw;
         throw LoadError(fmt::format("{}; {}", e.what(), hint));
     }

@@ -250,7 +250,7 @@ void add_host_arguments(Description& d, const char* order, TextArgument order_ar
     d.reals = {scale,
                {"keep_prob", both<&A::keep_prob, &R::keep_prob>,
                 [](const Extents& e) { return flash_keep_prob(e["keep"]); },
-                {"0", "-0.5", "1.5", "nan", "1e-50", "1", "0.5", "0.999999999999", "1.0000001"}}};
+                {"0", "-0.5", "1.5", "nan", "1e-50", "1", "0.5", "0.999999999999", "1.00000001", "1.0000001"}}};
 }
 
 void add_symbols(Description& d) {

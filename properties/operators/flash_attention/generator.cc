@@ -74,6 +74,21 @@ void make_large_group(Random& random, Spec& spec) {
     spec.lists = {{random.between(33, 80)}, {random.between(17, 80)}};
 }
 
+/// More heads than most kernels have lanes, slopes or counters for, short and thin.
+void make_many_heads(Random& random, Spec& spec) {
+    spec.numbers[kFaKvHeads] = random.pick<Int>({33, 65, 66, 129, 130, 200});
+    spec.numbers[kFaGroup] = random.pick<Int>({1, 1, 256 / spec.numbers[kFaKvHeads]});
+    spec.numbers[kFaDim] = random.pick<Int>({1, 2, 8});
+    spec.numbers[kFaValueDim] = random.between(1, spec.numbers[kFaDim]);
+    spec.numbers[kFaBeyondQ] = spec.numbers[kFaBeyondKv] = 0;
+    const Int queries = random.between(1, 9), keys = random.between(1, 9);
+    spec.lists = {{queries}, {keys}};
+    if (random.chance(50)) return;
+    spec.numbers[kFaPse] = static_cast<Int>(random.pick({FlashPse::slopes, FlashPse::batch_slopes}));
+    spec.numbers[kFaPseType] = random.between(2, 3);
+    spec.lists[1] = spec.lists[0];
+}
+
 /// As many queries as keys, thin, below a diagonal that leaves the first tiles far behind.
 void make_long_diagonal(Random& random, Spec& spec) {
     make_long(random, spec);
@@ -387,6 +402,8 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
         extend_long(random, spec);
     } else if (length < 69) {
         make_large_group(random, spec);
+    } else if (length < 75) {
+        make_many_heads(random, spec);
     } else {
         sample_rope(random, spec);
         sample_bias(random, spec);

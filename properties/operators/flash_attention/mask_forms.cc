@@ -140,6 +140,7 @@ struct MaskSetting {
     FlashPrefix prefix = FlashPrefix::absent;
 };
 constexpr Int kNone = -1, kUnlimited = INT64_MAX;
+constexpr Int kBeyond32Bits = (Int{1} << 32) + 1;
 
 /// The problem with another mask; contents are a function of the seed, the same for modes 0 and 1.
 FlashParts with_setting(const FlashParts& parts, const MaskSetting& setting, std::uint64_t seed) {
@@ -181,6 +182,8 @@ std::vector<MaskEquality> mask_equalities(const FlashParts& parts) {
     const MaskSetting none{kNone}, causal{2}, right_down{3}, all{1};
     std::vector<MaskEquality> list = {
         {"mode 0 with unlimited tokens is mode 1", {0, kUnlimited, kUnlimited}, all},
+        {"mode 0 with tokens beyond 32 bits is mode 1", {0, kBeyond32Bits, kBeyond32Bits}, all},
+        {"mode 4 with tokens beyond 32 bits hides nothing", {4, kBeyond32Bits, kBeyond32Bits}, none},
         {"mode 0 with a band of everything is mode 1", {0, longest_q, longest_kv}, all},
         {"mode 2 is mode 0 with next 0", {0, kUnlimited, 0, true}, causal},
         {"mode 4 with next 0 is mode 3", {4, kUnlimited, 0}, right_down},

@@ -66,9 +66,12 @@ void aim_at_mode(std::vector<Edit>& edits, const Spec& spec, const FlashParts& p
     }
     if (!parts.prefix) return;
     const auto last = parts.prefix->size() - 1;
-    const std::string entry = fmt::format("prefix[{}]", last);
-    add(entry, kv[last] + 1);
-    add(entry, std::max<std::int64_t>(0, kv[last] - q[last]) - 1);
+    const auto shortest = static_cast<std::size_t>(std::ranges::min_element(kv) - kv.begin());  // its own limits, not the longest's
+    for (const std::size_t b : {last, shortest}) {
+        const std::string entry = fmt::format("prefix[{}]", b);
+        add(entry, kv[b] + 1);
+        add(entry, std::max<std::int64_t>(0, kv[b] - q[b]) - 1);
+    }
     edits.insert(edits.end(), 2, "prefix.absent");
     add("prefix.size", static_cast<std::int64_t>(last));
 }
@@ -114,7 +117,7 @@ std::vector<Edit> aimed_edits(const Spec& spec, const FlashParts& parts, const C
              "drop_mask.lead=3", "drop_mask.absent",
              set_to("drop_mask.shape[0]", call.tensor("drop_mask").buffer_shape[0] - 1)});
     else if (s.rope_dim == 0)
-        add({"keep_prob=0.5", "keep_prob=0.999999999999"});
+        add({"keep_prob=0.5", "keep_prob=0.999999999999", "keep_prob=1.00000001"});
     if (!s.bias.present) {
         add({"pse_type=0", "pse_type=2"});
     } else if (s.bias.type >= 2) {

@@ -218,6 +218,13 @@ TEST_F(CommandTest, LoadingTakesNothingFromTheTime) {
     EXPECT_GT(Json::parse(text_of("out.json")).at("properties").at(0).at("cases"), 5) << ran.printed;
 }
 
+// It may have asked for what the walls keep away.
+TEST_F(CommandTest, CrashOfALoadedLibraryNamesTheWalls) {
+    const std::string verify = "verify --candidate " + quoted(candidate_path("crashes_when_loaded"));
+    EXPECT_THAT(attncheck(verify).printed, HasSubstr("SIGSEGV while it was loaded; --sandbox off shows whether"));
+    EXPECT_THAT(attncheck(verify + " --sandbox off").printed, Not(HasSubstr("; --sandbox off shows")));
+}
+
 TEST_F(CommandTest, VersionIsTold) {
     const Ran ran = attncheck("--version");
     EXPECT_EQ(ran.status, 0);
