@@ -24,7 +24,7 @@ bool has_shapes_of(const Spec& spec, const Spec& other) {
 std::optional<Spec> changed(const Spec& spec, const EarlierChange& change,
                             const PropertyContext& context) {
     for (Spec& way : change.ways(spec))
-        if (!(way == spec) && !illegal(way) && has_shapes_of(spec, way) && context.takes(way))
+        if (!(way == spec) && !illegal(way) && (change.is_of_shape || has_shapes_of(spec, way)) && context.takes(way))
             return std::move(way);
     return std::nullopt;
 }
@@ -40,6 +40,40 @@ std::string listed(const std::vector<std::string>& words) {
 const EarlierChange kOtherData{"other data", [](const Spec& spec) {
                                    return std::vector<Spec>{with_other_values(spec, Recipe::normal)};
                                }};
+
+/// Twice the width or the next that a kernel may be made for, the larger ones first: they leave something behind.
+const EarlierChange kOtherWidth{
+    "another dim",
+    [](const Spec& spec) {
+        std::vector<Spec> ways;
+        const auto has = [&](const char* field) { return spec.schema->number(field) >= 0; };
+        if (!has("dim")) return ways;
+        const std::int64_t dim = spec.number("dim");
+        for (const std::int64_t other : {2 * dim, std::int64_t{128}, std::int64_t{192}, std::int64_t{64}, dim / 2}) {
+            Spec way = spec;
+            way.set("dim", other);
+            if (has("value_dim") && spec.number("value_dim") == dim) way.set("value_dim", other);
+            ways.push_back(std::move(way));
+        }
+        return ways;
+    },
+    true};
+
+/// Twice the lengths; of long ones, half of them.
+const EarlierChange kOtherLengths{
+    "other lengths",
+    [](const Spec& spec) {
+        constexpr std::int64_t kLong = 1024;
+        std::vector<Spec> ways;
+        for (const bool is_longer : {true, false}) {
+            Spec way = spec;
+            for (auto& list : way.lists)
+                for (std::int64_t& length : list) length = is_longer ? std::min(2 * length, std::max(length, kLong)) : (length + 1) / 2;
+            ways.push_back(std::move(way));
+        }
+        return ways;
+    },
+    true};
 
 }  // namespace
 
@@ -75,7 +109,7 @@ std::vector<EarlierChange> earlier_attention(const std::vector<EarlierChange>& m
 std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<EarlierChange>& more,
                                         const PropertyContext& context) {
     constexpr std::size_t kAlone = 3;
-    std::vector<EarlierChange> changes{kOtherData};
+    std::vector<EarlierChange> changes{kOtherData, kOtherWidth, kOtherLengths};
     changes.insert(changes.end(), more.begin(), more.end());
     // From one of them on, by the seed, so that a smaller case begins with the same change.
     Random random(spec.seed ^ 0xea57);
@@ -87,6 +121,7 @@ std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<Earl
     for (const EarlierChange& change : changes) {
         if (auto one = changed(spec, change, context))
             cases.push_back({std::move(*one), change.word});
+        if (change.is_of_shape) continue;  // a plan of these shapes
         if (auto with_more = changed(all, change, context))
             all = std::move(*with_more), words.push_back(change.word);
     }

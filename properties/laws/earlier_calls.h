@@ -1,5 +1,6 @@
 // The call before a judged call, for the law `history`: other data or other arguments at the same
-// shapes. A plan that a library keeps by a key that leaves something out shows in the judged call.
+// shapes, or a larger shape. A plan that a library keeps by a key that leaves something out, and what a larger call left
+// behind, show in the judged call.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,10 @@ namespace attncheck::properties {
 /// One thing in which the call before differs.
 struct EarlierChange {
     std::string word;  ///< "another softcap", as a message names it
-    /// The case with other values there, best first. Illegal ones, ones of other shapes and ones that
-    /// the library does not take are passed over.
+    /// The case with other values there, best first. Illegal ones, ones of other shapes unless the change is one of shape,
+    /// and ones that the library does not take are passed over.
     std::function<std::vector<Spec>(const Spec&)> ways;
+    bool is_of_shape = false;  ///< tensors have other extents then
 };
 
 /// A field with the first of these values that it does not have and that can be taken; `domain` empty:
@@ -43,8 +45,8 @@ struct EarlierCalls {
 };
 
 /// For most seeds three calls, each with one change alone: they fill a plan whose key leaves out one of these
-/// arguments, and the last of them a plan of the last call. For the others one call with other data and all of
-/// `more` at once: it fills a plan whose key has none of the changed arguments. Where the seed is 0, a call for each,
+/// arguments, and the last of them a plan of the last call. Another width and other lengths are changes, too. For the
+/// others one call with other data and all of `more` at once: it fills a plan whose key has none of the changed arguments. Where the seed is 0, a call for each,
 /// in several runs: a case that is written out has no other seed, and what another seed showed is to be seen in it.
 std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<EarlierChange>& more,
                                         const PropertyContext& context);
