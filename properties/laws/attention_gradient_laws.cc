@@ -69,7 +69,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
 /// dV those that it keeps.
 /// Why     every term of dQ_i, and every term that row i adds to dK and dV, has dO_i as a factor.
 /// Domain  moderate data; dO is kept in one (query, head), any given output and statistics.
-/// Demand  exact zeros elsewhere, but where P may overflow; the row's dQ keeps the bits that it has with the whole dO.
+/// Demand  exact zeros elsewhere, but where P may overflow or 0 meets an infinity; the row's dQ keeps the bits that it has with the whole dO.
 /// Kills   FAG-18, NSG-x05 x11 x15 x19 x20.
 /// Shrinks to two queries, one key or block of keys, one non-zero dO, V and K element each.
 Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
@@ -99,10 +99,11 @@ Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& 
     if (verdict.failed()) return verdict;
     const std::vector<char> seen = keys_seen_by(problem, t, head),
                             kept = keys_seen_by(problem, t, head, Drops::left_out);
-    std::optional<ExpectedOutputs> expected;  // P that overflows has no product with 0
+    std::optional<ExpectedOutputs> expected;  // P that overflows has no product with 0, nor has a given O that is infinite
     const auto is_judged = [&](const std::string& name, std::size_t k) {
         if (!expected) expected = expected_of(single, context.rounding);
-        return std::isfinite(tensor_of(*expected, name).bound[k]);
+        const auto& right = tensor_of(*expected, name);
+        return std::isfinite(right.bound[k]) && !std::isnan(right.value[k]);
     };
     for (const AttentionOutput& output : problem.outputs()) {
         if (output.is_sum) continue;

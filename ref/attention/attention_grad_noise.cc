@@ -25,7 +25,7 @@ public:
           scores_(backward.forward(), of_),
           value_squares_(view(in_.forward.value, shape_.value_dim).rowwise().squaredNorm()),
           sums_(backward, places, dtype_, of_, slots, out),
-          bias_(in_.bias_elements, in_.bias_dtype, of_),
+          bias_(in_.bias_elements, in_.bias_dtype, of_, in_.forward.keep_prob),
           delta_(row_deltas(backward)) {
         const auto dout = view(in_.output_grad, shape_.value_dim),
                    o = view(in_.output, shape_.value_dim);
@@ -106,10 +106,10 @@ public:
             delta_variance += of_own_output(rows, dout, p, omega, prob_grad_variance);
             of_given = of_given_output(rows, dout);
         }
-        // A cast near zero, before or after the scale.
-        const double most_scale = std::max(1.0, std::fabs(scale));
+        // A cast near zero, before or after the scale and what a dropout divides by.
+        const double most_scale = std::max(1.0, std::fabs(scale)), most_cast = most_scale / in_.forward.keep_prob;
         const double casts = (of_.rounds_score_grad ? 1 : 0) + (of_.step > 0 ? (cap > 0 ? 5 : 2) : 0);
-        const double lost = casts * of_.underflow * square(most_scale) * (of_.step > 0 && cap > 0 && cap < 1 ? 1 / square(cap) : 1);
+        const double lost = casts * of_.underflow * square(most_cast) * (of_.step > 0 && cap > 0 && cap < 1 ? 1 / square(cap) : 1);
         PairShares shares;
         shares.value = scale * ds;
         shares.scale = scale * plain * ds;
@@ -120,14 +120,13 @@ public:
         // Of P, and of dS as it takes the scale; with a softcap also of the steps of its slope.
         if (of_.step > 0) own += of_.step * (cap > 0 ? 5 : 2) * ds.square() + of_.underflow * centred.square();
         if (in_.bias_elements > 0)
-            bias_.add_bias(rows, ds, own + (of_.rounds_score_grad ? of_.underflow : 0), p,
-                           delta_variance, of_given);
+            bias_.add_bias(rows, ds, own, p, delta_variance, of_given);
         if (cap > 0) {
             shares.value *= slope, shares.prob *= slope, shares.scale *= slope;
             own = slope.square() * own + ds.square() * slope_variance;
         }
         shares.own = square(scale) * own + lost;
-        if (of_.rounds_score_grad) shares.take_alike(of_.least * most_scale);
+        if (of_.rounds_score_grad) shares.take_alike(of_.least * most_cast);
         shares.share_alike(sum_alike);
         shares.of_row = sum_variance;
         if (of_.stores_scaled) shares.scaled = 0.5 * shares.value.square() * scaled;

@@ -21,8 +21,6 @@ void LogitNoise::add_bias(const SharedRows<double>& rows, const Array& ds, const
             shared += prob(i, at);
             const bool is_last = j + 1 == columns.size() || columns[j + 1].place != place;
             const auto element = static_cast<std::size_t>(place);
-            if (of_.rounds_score_grad)
-                alike_[element] += RoundingVariance::alike(ds(i, at), of_.least);
             add(element, ds(i, at),
                 own(i, at) + (is_last ? square(shared) * delta_variance[i] : 0));
             if (is_last && of_given.size() > 0) given_[element] += square(shared) * of_given[i];
@@ -34,6 +32,10 @@ void LogitNoise::add_bias(const SharedRows<double>& rows, const Array& ds, const
 void LogitNoise::add(std::size_t element, double term, double variance) {
     value_[element] += term;
     own_[element] += variance;
+    if (of_.rounds_score_grad) {  // what a cast loses near zero
+        own_[element] += of_.underflow * square(keep_);
+        alike_[element] += RoundingVariance::alike(term, of_.least * keep_);
+    }
     squares_[element] += square(term);
     ++terms_[element];
 }
@@ -63,7 +65,7 @@ RoundingNoise sink_grad_noise(const AttentionBackward& backward, const Precision
     const auto& [shape, list_columns, in] = backward;
     const RoundingVariance of(precision);
     const std::span<const double> sink = in.forward.sink;
-    LogitNoise noise(sink.size(), Dtype::fp32, of);
+    LogitNoise noise(sink.size(), Dtype::fp32, of, in.forward.keep_prob);
     std::vector<KeyColumn> columns;
     for (std::int64_t t = 0; t < shape.query_rows; ++t)
         for (std::size_t h = 0; h < sink.size(); ++h) {

@@ -11,8 +11,9 @@ namespace attncheck::ref {
 
 class LogitNoise {
 public:
-    LogitNoise(std::size_t elements, Dtype dtype, const RoundingVariance& of)
-        : dtype_(dtype), of_(of), value_(elements), own_(elements), squares_(elements),
+    /// keep_prob: dS may be cast before it is divided by it.
+    LogitNoise(std::size_t elements, Dtype dtype, const RoundingVariance& of, double keep_prob)
+        : dtype_(dtype), of_(of), keep_(1 / keep_prob), value_(elements), own_(elements), squares_(elements),
           alike_(elements), given_(elements), terms_(elements) {}
 
     /// dS of rows, by the places of their columns. own: variance of dS but for its cast and the part
@@ -22,6 +23,7 @@ public:
     /// another number then, so that any part of the value may be missing.
     void add_bias(const SharedRows<double>& rows, const Array& ds, const Array& own,
                   const Array& prob, const Eigen::ArrayXd& delta_variance, const Eigen::ArrayXd& of_given);
+    /// A term of an element, with the variance that it has but for its cast.
     void add(std::size_t element, double term, double variance);
 
     RoundingNoise finish() const;
@@ -29,6 +31,7 @@ public:
 private:
     Dtype dtype_;
     const RoundingVariance& of_;
+    double keep_;
     std::vector<double> value_, own_, squares_;
     std::vector<double> alike_;  ///< sum of the errors that casts near zero may share
     std::vector<double> given_;  ///< variance of the value by the rounding of the given output

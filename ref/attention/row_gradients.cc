@@ -145,6 +145,7 @@ void RowGradientBound::measure_delta() {
     double error = delta_size_ > 0 ? growth * delta_size_ : 0;
     if (delta_size_ > 0)
         error += dim * roundoff_.sum_floor + roundoff_.flush_loss(dout, o, shape_.value_dim);
+    if (keep_ > 1) error += 2 * roundoff_.unit * (std::fabs(delta_) + error);  // times keep_prob
     if (delta_size_ > 0 && roundoff_.delta > 0) {
         error += roundoff_.delta * (std::fabs(delta_) + error) + roundoff_.storage_eta;
         check_range(std::fabs(delta_) + error, roundoff_.cast_max);
@@ -316,7 +317,8 @@ void RowGradientBound::measure_slope_error(std::int64_t j, double before, double
 }
 
 double RowGradientBound::score_grad_loss(double least) const {
-    const double scaled = scale_ > 0 && scale_ < 1 ? scale_ : 1;
+    // Before the scale or behind it, and before what a dropout divides by: P (dP - keep_prob delta) of a dP that is not scaled.
+    const double scaled = (scale_ > 0 && scale_ < 1 ? scale_ : 1) / std::max(1.0, keep_);
     return (roundoff_.cast_loss(std::max(0.0, least) * scaled * 0.99) + 2 * kSumFloor +
             roundoff_.tiny_sum) /
            scaled;

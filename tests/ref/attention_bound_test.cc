@@ -451,6 +451,39 @@ TEST(Attention, LatticeGrantsWhatIsNoPlainScore) {
     EXPECT_LT(bound("default"), 1e-5);
 }
 
+// P (dP - keep_prob delta) of a dP that is not scaled may be cast, and divided by keep_prob behind the product with K: what
+// a cast to fp16 loses near zero is then 1 / keep_prob times as much.
+TEST(Attention, DropoutGradientsGrantACastBeforeTheyAreScaled) {
+    const SmallProblem p({1}, {1}, {0x1p-24}, 1);
+    AttentionInputs<double> in = p.shape.inputs(p.query, p.key, p.value);
+    const Values dout{1}, output{50 * 0x1p-24}, row_max{1}, row_sum{1};
+    for (const double keep : {1.0, 0.01}) {
+        in.keep_prob = keep;
+        const double bound = expected_attention_grad({p.shape.dense(), attention_columns(p.shape), {in, dout, output, row_max, row_sum}},
+                                                     {Dtype::fp16, parse_rounding_class("default")})
+                                 .query_grad.bound[0];
+        EXPECT_GE(bound, 0x1p-25 / keep);
+        EXPECT_LT(bound, 3 * 0x1p-25 / keep);
+    }
+}
+
+// The dS of a sink is one column more of a matrix that is cast: all of a small one may be lost.
+TEST(Attention, VarianceOfSinksHasTheCastNearZero) {
+    SmallProblem p({1}, {1}, {1}, 1);
+    p.shape.sink = {-17};
+    const Values dout{1}, output{1}, row_max{1}, row_sum{1};
+    const SequencePlaces places{sequence_places(p.shape.query_lengths, p.shape.total_queries),
+                                sequence_places(p.shape.kv_lengths, p.shape.total_keys)};
+    const auto deviation_of = [&](const char* words) {
+        const auto noise = attention_grad_noise({p.shape.dense(), attention_columns(p.shape),
+                                                 {p.shape.inputs(p.query, p.key, p.value), dout, output, row_max, row_sum}},
+                                                places, {Dtype::fp16, parse_rounding_class(words)});
+        return std::sqrt(noise.sink_grad.variance[0]) / std::fabs(noise.sink_grad.value[0]);
+    };
+    EXPECT_GE(deviation_of("default"), 1) << "exp(-18) is zero in fp16";
+    EXPECT_LT(deviation_of("p=fp32 ds=fp32"), 1e-4);
+}
+
 // The largest fp32 numbers are infinite as bf16.
 TEST(Attention, FactorsThatOverflowAreNotJudged) {
     for (const double large : {3e38, 3.3985688e38}) {
