@@ -68,10 +68,11 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed) {
                                  : random.pick<Int>({63, 64, 65, 96, 127, 128, 129});
     };
     const auto sequences = static_cast<std::size_t>(random.pick<Int>({1, 1, 2, 3}));
+    const bool is_decoding = packed && random.chance(12);  // one new token each
     for (std::size_t b = 0; b < sequences; ++b) {
         const bool is_new = b == 0 || packed;
-        const Int kv = is_new ? length() : spec.lists[1][0];
-        const Int q = !is_new ? spec.lists[0][0] : random.chance(60) ? kv : random.between(1, kv);
+        const Int kv = is_decoding ? random.between(1, 700) : is_new ? length() : spec.lists[1][0];
+        const Int q = is_decoding ? 1 : !is_new ? spec.lists[0][0] : random.chance(60) ? kv : random.between(1, kv);
         spec.lists[0].push_back(q);
         spec.lists[1].push_back(kv);
     }
@@ -93,6 +94,13 @@ void draw_lengths(Spec& spec, Random& random, bool packed) {
                                 : same                      ? q
                                 : random.chance(20) ? length_across_tile_edge(random, q)
                                                     : draw_length(random));
+    }
+    // One new token for each sequence, behind keys of their own, which are many in one of them. No more than a case may cost.
+    if (packed && count > 1 && random.chance(12)) {
+        limit_fields(spec, {"kv_heads", "group"}, 2);
+        limit_fields(spec, {"dim", "value_dim"}, 64);
+        for (std::size_t b = 0; b < spec.lists[0].size(); ++b) spec.lists[0][b] = 1, spec.lists[1][b] = random.between(1, 40);
+        spec.lists[1][static_cast<std::size_t>(random.between(0, count - 1))] = random.between(257, 450);
     }
     // Sequences without queries in front, with keys or none: what finds the sequence of a row has to pass over them.
     if (!packed || count < 3 || !random.chance(15)) return;

@@ -96,8 +96,8 @@ std::optional<std::string> illegal_layouts(const Spec& spec, const Extents& exte
         // What a list may hold depends on its row.
         if (repeats(layout) && layout != Layout::broadcast &&
             (!spec.schema->repeats_anywhere || tensor.role == Role::list))
-            return fmt::format("{}.layout={} is for inputs whose values are free", tensor.name,
-                               name_of(layout));
+            return fmt::format("{}.layout={} is not for this input: allowed to repeat elements: {}", tensor.name, name_of(layout),
+                               name_of(Layout::broadcast));
     }
     if (std::ranges::count(spec.layouts, Layout::far) > kMostFar)
         return fmt::format("at most {} tensors of a case lie far apart", kMostFar);

@@ -1,4 +1,6 @@
 // Attention and AttentionGrad as data: fields, tensors in their layouts, arguments and rules.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -239,8 +241,12 @@ std::optional<std::string> element_rules(const Spec& spec) {
         if (std::accumulate(shapes[i].begin(), shapes[i].end(), Int{1}, std::multiplies<>()) >
             kMostElements)
             return tensor.name + " is too large for a case";
-        if (tensor.logical.empty() && spec.layouts[i] == Layout::broadcast)
-            return tensor.name + ".layout=broadcast: extents of 1 say that one number serves all";
+        if (!repeats(spec.layouts[i])) continue;
+        if (tensor.logical.empty())
+            return fmt::format("{}.layout={}: extents of 1 say that one number serves all", tensor.name, name_of(spec.layouts[i]));
+        // Hidden rows would be the rows that are not.
+        if ((tensor.role == Role::key || tensor.role == Role::value) && spec.layouts[i] != Layout::broadcast && extents["hidden_keys"] != 0)
+            return fmt::format("{}.layout={}: rows that are hidden as NaN are no others", tensor.name, name_of(spec.layouts[i]));
     }
     const ref::Ruling ruling = rule(outline_of(extents));
     return ruling.accepted() ? std::nullopt : std::optional(ruling.message);
@@ -252,6 +258,7 @@ Description describe(const char* op, ref::Ruling (*rule)(const R&)) {
     Description d{.op = op, .numbers = fields(gradient)};
     d.lists = {{"q", 0, kLongest, 2048, "query"}, {"kv", 0, kLongest, 2048, "key"}};
     d.parallel_lists = true;
+    d.repeats_anywhere = true;
     d.symbols = uneven_head_symbols();
     // Limits of a window are no enumeration, whose every value validation would try.
     d.symbols.push_back(

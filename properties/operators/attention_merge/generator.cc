@@ -42,6 +42,24 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
     return out;
 }
 
+/// What a prefill merges: thousands of rows, or more than a 16-bit count of them; and the widths of latent attention.
+void make_large(Spec& spec, Random& random) {
+    spec.set("parts", random.between(2, 6));
+    spec.set("heads", random.between(1, 2));
+    spec.set("dim", random.between(1, 2));
+    spec.set("rows", random.between(1024, 5000));
+    if (random.chance(40)) return;
+    if (random.chance(85)) {
+        spec.set("rows", random.between(1, 3));
+        spec.set("dim", random.pick<std::int64_t>({256, 257, 320, 384, 511, 512}));
+        return;
+    }
+    spec.set("parts", 2);
+    spec.set("dim", 1);
+    spec.set("heads", random.pick<std::int64_t>({2, 3, 16}));
+    spec.set("rows", 65'536 / spec.number("heads") + random.between(1, 9));
+}
+
 Spec sample_merge(const Schema& schema, Random& random, int size, Profile) {
     Spec spec(schema);
     spec.set("dtype", random.between(0, 2));
@@ -58,7 +76,9 @@ Spec sample_merge(const Schema& schema, Random& random, int size, Profile) {
         return spec.number("parts") * spec.number("rows") * spec.number("heads") *
                spec.number("dim");
     };
-    while (cost() > budget) {
+    const bool is_large = random.chance(2);
+    if (is_large) make_large(spec, random);
+    while (!is_large && cost() > budget) {
         const char* field = random.pick<const char*>({"heads", "dim", "dim", "rows"});
         spec.set(field, std::max<std::int64_t>(spec.number(field) / 2, 1));
     }
