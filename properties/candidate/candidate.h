@@ -69,6 +69,7 @@ struct CallResult {
 
     bool ok() const { return kind == Kind::returned && status == 0; }
     bool died() const { return kind != Kind::returned; }
+    bool declined() const { return kind == Kind::returned && status == ATTNCHECK_DECLINED; }
 };
 
 struct RunOptions {

@@ -7,6 +7,7 @@
 #include "properties/cli/command.h"
 #include "properties/cli/explain_command.h"
 #include "properties/cli/names.h"
+#include "properties/operators/labels.h"
 
 namespace attncheck::properties {
 namespace {
@@ -40,10 +41,6 @@ void row(const std::string& field, const std::string& values, const std::string&
     say("{}\n", text);
 }
 
-std::string word_of(const NumberField& field, std::int64_t value) {
-    return field.names.empty() ? std::to_string(value) : field.names.at(static_cast<std::size_t>(value));
-}
-
 void number_row(const NumberField& field, std::int64_t shown) {
     const std::string values =
         !field.names.empty() ? fmt::format("{}", fmt::join(field.names, " "))
@@ -53,8 +50,8 @@ void number_row(const NumberField& field, std::int64_t shown) {
     // A value that is left out is not printed: an example shows another one.
     if (!is_required && shown == field.fallback)
         shown = shown + field.step <= field.max ? shown + field.step : field.min;
-    row(field.key, values, is_required ? "" : word_of(field, field.fallback),
-        fmt::format("{}={}", field.key, word_of(field, shown)));
+    row(field.key, values, is_required ? "" : value_name(field, field.fallback),
+        fmt::format("{}={}", field.key, value_name(field, shown)));
 }
 
 std::vector<std::string> recipes() {

@@ -172,10 +172,6 @@ Verdict check_repeatable(const Spec& spec, PropertyContext& context, const CaseP
     return verdict;
 }
 
-bool is_declined(const CallResult& result) {
-    return result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED;
-}
-
 namespace {
 
 /// The failure of the call alone in a new process: then what ran before or with it is not to blame.
@@ -211,7 +207,7 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
         const CallResult alone = context.candidate.run(problem.call, {});
         auto verdict = verdict_unless_ok(alone);
         if (verdict && taken.empty()) return *verdict;
-        if (is_declined(alone)) continue;
+        if (alone.declined()) continue;
         seconds += alone.seconds;
         taken.push_back(&problem);
         calls.push_back(&problem.call);
@@ -219,7 +215,7 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
     }
     for (const Call& companion : companions) {
         const CallResult alone = context.candidate.run(companion, {});
-        if (is_declined(alone)) continue;
+        if (alone.declined()) continue;
         seconds += alone.seconds;
         calls.push_back(&companion);
     }
@@ -260,7 +256,7 @@ Verdict check_history(const Spec& spec, PropertyContext& context, const MakeProb
         std::size_t taken = 0;
         for (const auto& [earlier, words] : cases) {
             const CallResult first = context.candidate.run(problem_of(earlier).call, {});
-            if (is_declined(first)) continue;  // a refused call too may leave something behind
+            if (first.declined()) continue;  // a refused call too may leave something behind
             if (auto verdict = verdict_unless_ok(first)) return *verdict;
             before += (taken == 0 ? "" : ", then one with ") + words;
             if (++taken == most) break;

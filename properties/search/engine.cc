@@ -1,6 +1,5 @@
 #include "properties/search/engine.h"
 
-#include <attncheck/candidate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -331,8 +330,7 @@ private:
     bool takes_its_own_call(const Spec& spec) {
         if (property_.validation || report_.declined > 2 * kConclusiveCases) return false;
         try {
-            const CallResult own = context_.candidate.run(op_.build(spec), {});
-            return own.kind != CallResult::Kind::returned || own.status != ATTNCHECK_DECLINED;
+            return !context_.candidate.run(op_.build(spec), {}).declined();
         } catch (const Stopped&) {
             return false;
         } catch (const std::exception& e) {

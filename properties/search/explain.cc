@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "properties/case/derived.h"
+#include "properties/operators/labels.h"
 
 namespace attncheck::properties {
 namespace {
@@ -25,11 +26,6 @@ struct Field {
     bool is_open = false;                 ///< of some legal value it is not known
     bool is_length = false;
 };
-
-/// A value as the case line has it.
-std::string word_of(const NumberField& field, std::int64_t value) {
-    return field.names.empty() ? std::to_string(value) : field.names.at(static_cast<std::size_t>(value));
-}
 
 /// The same tensors in the same memory, and the same other arguments.
 bool is_same(const Call& a, const Call& b) {
@@ -128,7 +124,7 @@ private:
         const NumberField& number = op_.schema().numbers[i];
         const std::int64_t now = smallest_.numbers[i];
         if (number.key == accused_) return;
-        Field field{number.key, !number.names.empty(), now <= number.min, word_of(number, now), {}, {}};
+        Field field{number.key, !number.names.empty(), now <= number.min, value_name(number, now), {}, {}};
         std::set<std::int64_t> others;
         if (field.is_named)
             for (std::int64_t value = number.min; value <= number.max; value += number.step)
@@ -143,10 +139,10 @@ private:
             if (!carries_elements(spec)) continue;
             if (field.is_named && other == found_.numbers[i]) {
                 const bool is_taken = is_taken_(spec);
-                if (!is_taken || !call_ || !is_same(*call_, op_.build(spec))) field.fail.push_back(word_of(number, other));
+                if (!is_taken || !call_ || !is_same(*call_, op_.build(spec))) field.fail.push_back(value_name(number, other));
                 continue;
             }
-            attempt(field, word_of(number, other), spec);
+            attempt(field, value_name(number, other), spec);
         }
         fields_.push_back(std::move(field));
     }

@@ -88,10 +88,6 @@ std::uint64_t list_of(const std::vector<std::uint64_t>& traits) {
     return hash;
 }
 
-bool is_declined(const CallResult& result) {
-    return result.kind == CallResult::Kind::returned && result.status == ATTNCHECK_DECLINED;
-}
-
 }  // namespace
 
 CallResult declined_call(std::string detail) {
@@ -106,8 +102,8 @@ CallResult ForeseenDeclines::run(const Call& call, const RunOptions& options) {
     const Traits traits = mode_ == Mode::on ? traits_of(call) : Traits();
     if (mode_ == Mode::on && declines(call, traits)) return declined_call();
     CallResult result = candidate_.run(call, options);
-    is_case_declined_ |= is_declined(result);
-    if (mode_ == Mode::on) learn(traits, is_declined(result));
+    is_case_declined_ |= result.declined();
+    if (mode_ == Mode::on) learn(traits, result.declined());
     return result;
 }
 
@@ -124,8 +120,8 @@ std::vector<CallResult> ForeseenDeclines::run_together(std::span<const Call* con
     if (any_declined) return std::vector<CallResult>(calls.size(), declined_call());
     std::vector<CallResult> results = candidate_.run_together(calls, repetitions);
     for (std::size_t k = 0; k < traits.size() && traits.size() == results.size(); ++k)
-        learn(traits[k], is_declined(results[k]));
-    is_case_declined_ |= std::ranges::any_of(results, is_declined);
+        learn(traits[k], results[k].declined());
+    is_case_declined_ |= std::ranges::any_of(results, &CallResult::declined);
     return results;
 }
 

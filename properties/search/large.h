@@ -8,8 +8,7 @@
 
 namespace attncheck::properties {
 
-/// Tokens of the longest causal case unless asked otherwise: on two cores the built-in kernels take
-/// about five minutes for all cases of this length.
+/// Tokens of the longest causal case unless asked otherwise; docs/full_size.md says how long its cases take.
 inline constexpr std::int64_t kLargeLength = 16'384;
 inline constexpr std::int64_t kLongestLarge = 65'536;
 

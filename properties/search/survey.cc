@@ -1,6 +1,5 @@
 #include "properties/search/survey.h"
 
-#include <attncheck/candidate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -162,9 +161,8 @@ private:
         empty.recipe = Recipe::zeros;
         const CallResult got = candidate_.run(op_.build(empty), {});
         seconds_ += got.seconds;
-        const bool declined =
-            got.kind == CallResult::Kind::returned && got.status == ATTNCHECK_DECLINED;
-        deaths_ = got.kind == CallResult::Kind::returned ? 0 : deaths_ + 1;
+        const bool declined = got.declined();
+        deaths_ = got.died() ? deaths_ + 1 : 0;
         const bool is_over = got.kind == CallResult::Kind::timed_out || seconds_ > kSeconds || deaths_ == kDeaths;
         if (!declined && (!is_over || scope_.is_declared())) scope_.accept(spec);
         if (is_over) throw OutOfTime();

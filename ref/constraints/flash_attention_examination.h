@@ -1,7 +1,6 @@
 // The examination of a call of FlashAttentionScore or FlashAttentionScoreGrad: its steps and what
-// they know of the call. flash_attention_constraints.cc has the steps on tensors, lengths and
-// ropes, flash_attention_mask_constraints.cc those on what holds an element per pair of query and
-// key.
+// they know of the call. flash_attention.cc has the steps on tensors, lengths and ropes,
+// flash_attention_mask.cc those on tensors with an element per pair of query and key.
 //
 // B batch, in TND the number of sequences   S1, S2 query and key lengths, in TND those of one
 // sequence   T1, T2 query and key rows of all sequences   N1, N2 query and key heads   D, Dv

@@ -1,6 +1,6 @@
 // The documented constraints of flash attention on what holds an element per pair of query and key:
 // position bias, drop mask, attention mask, and the sparse mode with its tokens and prefixes.
-// Sources and legend as in flash_attention_constraints.cc.
+// Sources and legend as in flash_attention.cc.
 #include <limits>
 #include <optional>
 

@@ -36,7 +36,7 @@ NOT_RUN = {
     r"^attncheck_speed|/attncheck_speed": "a measurement of many minutes",
     r"^pip ": "installs; tests/python builds and installs the wheel",
     r"python:": "needs the package for Python; tests/python runs its examples",
-    r"^attncheck judge ": "the page shows how call.npz is made; tests/python/test_judge.py has one",
+    r"^attncheck judge ": "the page shows how call.npz is made; tests/python/test_testing.py has one",
     r"--html all\.html$": "the shards are those of the page above; report_files_test.cc merges two",
     r"--op nsa_module": "the module takes seconds; tests/acceptance has it",
 }

@@ -1,5 +1,5 @@
-// The NSA module over operators that are handed in: see include/attncheck/nsa_module.h for the
-// mathematics, nsa_module_plan.h for the padding.
+// The NSA module over operators that the caller passes: see include/attncheck/nsa_module.h for the
+// mathematics, plan.h for the padding.
 //
 // Sums that the module itself makes (gates, the gradient of query, tied keys) are taken in binary64
 // and rounded to fp32, then to the tensor's type, once.

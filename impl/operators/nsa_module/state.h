@@ -8,8 +8,8 @@
 #include "impl/operators/nsa_module/arrays.h"
 #include "impl/operators/nsa_module/plan.h"
 
-/// One forward of the NSA module, and what its backward needs of it: nsa_module.cc runs the one,
-/// nsa_module_grad.cc the other.
+/// One forward of the NSA module, and what its backward needs of it: forward.cc runs the one,
+/// grad.cc the other.
 namespace attncheck::impl::module {
 
 enum Branch { kCompress, kSelect, kWindow };

@@ -241,11 +241,11 @@ Spec plain_neutral(const Schema& schema, Random& random) {
 /// gradient, one row of biases over all queries; and a band over positions that leave 16 bits.
 /// First exact sums over a power of two of keys.
 std::vector<Spec> neutral_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
-    constexpr Int kFp16 = 0, kLongBand = 65'536;
+    constexpr Int kFp16 = 0;
     Random random(seed);
     const Int odd = random.between(1, 15), half = std::max<Int>(length / 2, 64),
               quarter = std::max<Int>(length / 4 - odd, 64),
-              longest_one = std::max(length, length >= 16'384 ? kLongBand : length) + odd;
+              longest_one = long_where_linear(length) + odd;
     std::vector<Spec> out;
     const auto add = [&](std::vector<Int> q, std::vector<Int> kv, NeutralLayout layout, Int heads,
                          std::initializer_list<std::pair<const char*, Int>> fields) {

@@ -166,7 +166,7 @@ std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint
     window.set("kv_heads", 2), window.set("group", 3);
     window.set("dim", 96), window.set("value_dim", 64);
     window.set("window_left", 1024);
-    Spec far = make({std::max<Int>(length, length >= 16'384 ? 65'536 : length) + odd}, 2, 2);
+    Spec far = make({long_where_linear(length) + odd}, 2, 2);
     far.set("group", 4), far.set("dim", 64), far.set("value_dim", 64);
     far.set("page", 1);  // as many pages
     Spec exact = make({exact_keys_of(length), exact_keys_of(length)}, 1, 3);

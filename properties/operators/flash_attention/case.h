@@ -167,6 +167,6 @@ std::unique_ptr<Operator> make_flash_attention_score(bool gradient);
 std::vector<Edit> effectless_flash_edits(const Spec& spec);
 std::vector<Property> flash_properties(bool gradient);
 std::vector<Spec> flash_large_cases(const Schema& schema, std::int64_t length, std::uint64_t seed);
-void add_flash_validation(std::vector<Property>& list, bool gradient);
+void add_flash_validation(std::vector<Property>& list);
 
 }  // namespace attncheck::properties

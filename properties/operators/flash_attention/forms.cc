@@ -238,12 +238,11 @@ bool keeps_all(const Spec& spec) {
            spec.numbers[kFaKeep] == 0 && spec.recipe != Recipe::zeros && spec.overrides.empty();
 }
 
-void with_all_kept(Spec& spec, Random& random) {
+void with_all_kept(Spec& spec, Random&) {
     if (spec.recipe == Recipe::zeros) spec.recipe = Recipe::normal;
     if (has_rope(spec)) without_mask(spec);
     spec.numbers[kFaDrop] = static_cast<Int>(FlashDrop::keep_all);
     spec.numbers[kFaKeep] = 0;
-    (void)random;
 }
 
 /// The two orders of the statistics hold the same numbers.

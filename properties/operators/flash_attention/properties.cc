@@ -175,7 +175,7 @@ std::vector<Property> flash_properties(bool gradient) {
             spec.numbers[kFaSparse] = 0;
         }
     };
-    add_flash_validation(list, gradient);
+    add_flash_validation(list);
     add_flash_relations(list, gradient);
     list.push_back(full_size_property("rows and keys", check_full_size));
     // A bias that the scale multiplies does not follow the query.

@@ -216,7 +216,7 @@ void plain_data(Spec& spec) {
 
 }  // namespace
 
-void add_flash_validation(std::vector<Property>& list, bool) {
+void add_flash_validation(std::vector<Property>& list) {
     add_validation_properties(list, plain_data, 20, possible_edits);  // some 500 different edits
 }
 

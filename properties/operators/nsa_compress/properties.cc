@@ -108,13 +108,13 @@ Verdict deviation(const Spec& spec, PropertyContext& context) {
 }
 
 /// Weights and inputs of unit variance, a few hundred blocks, heads times channels in proportion.
-bool is_tier_data(const Spec& spec) {
+bool is_compress_tier_data(const Spec& spec) {
     return spec.recipe == Recipe::normal && spec.overrides.empty() && spec.edits.empty() &&
            std::ranges::none_of(spec.layouts, repeats);
 }
 
 /// Percent of the cases of `deviation` that are long: they cost little.
-constexpr int kLongTierCases = 40;
+constexpr int kLongCompressTierCases = 40;
 
 /// 2048 to 65536 tokens in one sequence: a sum of dW has as many products as there are blocks times
 /// channels.
@@ -130,7 +130,7 @@ void make_long_tier_case(Spec& spec, Random& random) {
     if (!illegal(wide)) spec = std::move(wide);
 }
 
-void make_tier_case(Spec& spec, Random& random) {
+void make_compress_tier_case(Spec& spec, Random& random) {
     spec.recipe = Recipe::normal;
     std::ranges::replace_if(spec.layouts, repeats, Layout::dense);
     const bool one = spec.schema->number("lengths") >= 0 && spec.number("lengths") != 0;
@@ -149,7 +149,7 @@ void make_tier_case(Spec& spec, Random& random) {
                                    900 / sequences) +
                      random.between(0, 15);
     if (!illegal(wide)) spec = wide;
-    if (random.chance(kLongTierCases)) make_long_tier_case(spec, random);
+    if (random.chance(kLongCompressTierCases)) make_long_tier_case(spec, random);
 }
 
 /// Validation reads arguments, not elements: few of them make room for many cases.
@@ -217,7 +217,7 @@ Verdict full_size(const Spec& spec, PropertyContext& context) {
     for (const auto& [name, values] : expected)
         verdict.message += fmt::format("  {}: all {} elements compared\n", name, values.size());
     verdict.message += fmt::format("  {}: {:.1f} s in the candidate", of.call.op, result.seconds);
-    if (!is_tier_data(spec)) return verdict;
+    if (!is_compress_tier_data(spec)) return verdict;
     Verdict tiers = judge_heads(of.problem, of.call, result, spec.seed, context);
     if (tiers.failed()) return tiers;
     verdict.worst_ratio = std::max(verdict.worst_ratio, tiers.worst_ratio);
@@ -235,7 +235,7 @@ std::vector<Property> compress_properties(bool gradient) {
                     [](const Spec& spec) { return spec.recipe <= Recipe::ints; }});
     Property tiers{"deviation",
                    "errors on zero-mean data are as rounding predicts: no gain, no lost part",
-                   deviation, make_tier_case, is_tier_data};
+                   deviation, make_compress_tier_case, is_compress_tier_data};
     tiers.case_divisor = 4;
     list.insert(list.begin() + 1, std::move(tiers));  // behind agreement
     add_validation_properties(list, plain_data);

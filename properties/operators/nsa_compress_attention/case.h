@@ -6,7 +6,7 @@
 // q and cmp hold the lengths of the single sequences (the call gets their cumulative sums, and
 // those of the selection blocks that follow from cmp); beyond_q and beyond_cmp add rows behind the
 // last sequence. hides and forces say what the two masks contain, logits and data how the tensors
-// are filled (nsa_compress_attention_data.cc); with data=zeros everything is zero, the masks too,
+// are filled (data.cc); with data=zeros everything is zero, the masks too,
 // but for the elements that `set` names.
 //
 // Legend: l block, d stride, l' select, K count, M = l' / d, N = floor(l / d); Cmp compressed keys

@@ -6,7 +6,7 @@
 //
 // seq holds the lengths of the single sequences; beyond adds rows behind the last one. gates,
 // weights and logits say what gate logits, pooling weights, query and key are like
-// (nsa_module_data.cc); with data=zeros everything is zero but for the elements that `set` names.
+// (data.cc); with data=zeros everything is zero but for the elements that `set` names.
 #pragma once
 
 #include "properties/case/attention_data.h"

@@ -91,6 +91,6 @@ std::unique_ptr<Operator> make_nsa_selected_attention(bool gradient);
 std::vector<Property> selected_properties(bool gradient);
 std::vector<Spec> selected_large_cases(const Schema& schema, std::int64_t length,
                                        std::uint64_t seed);
-void add_selected_validation(std::vector<Property>& list, bool gradient);
+void add_selected_validation(std::vector<Property>& list);
 
 }  // namespace attncheck::properties

@@ -215,7 +215,7 @@ std::vector<Property> selected_properties(bool gradient) {
          .lattice = make_lattice,
          .tier_case = make_tier_case_of_lists,
          .is_tier_case = is_tier_case});
-    add_selected_validation(list, gradient);
+    add_selected_validation(list);
     add_selected_list_relations(list);
     list.push_back(selected_as_attention_law());
     add_attention_laws(list, selected_attention_operator(), gradient, kCases);

@@ -68,7 +68,7 @@ void plain_data(Spec& spec) {
 
 }  // namespace
 
-void add_selected_validation(std::vector<Property>& list, bool) {
+void add_selected_validation(std::vector<Property>& list) {
     add_validation_properties(list, plain_data, 24, possible_edits);
 }
 

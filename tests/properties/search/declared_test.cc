@@ -70,17 +70,20 @@ TEST(DeclaredFeatures, HoldForWhatALawAdds) {
     const PropertyReport report = run_property(op, *op.property("dead_part"), candidate, options, system_clock(),
                                                [](const PropertyReport&) {}, minima);
     EXPECT_THAT(report.counterexamples, testing::IsEmpty());
+    EXPECT_EQ(report.status, PropertyReport::Status::declined);
 }
 
 // Laws change the number of parts, rows and heads: never beyond what a library declares.
 TEST(DeclaredFeatures, HoldForCallsOfLaws) {
     const Operator& op = *find_operator("attention_merge");
     const std::string features = "parts=4..8 rows=2..6 heads=3 statistics=given";
+    int calls = 0;
     for (const Property& property : op.properties()) {
         if (property.validation) continue;
         std::vector<std::string> outside;
         testing::NiceMock<MockCandidate> candidate;
         const auto take = [&](const Call& call) {
+            ++calls;
             const auto& shape = call.tensor("parts").shape;
             if (shape[0] < 4 || shape[0] > 8 || shape[1] < 2 || shape[1] > 6 || shape[2] != 3 ||
                 !call.tensor("lse").present)
@@ -101,6 +104,7 @@ TEST(DeclaredFeatures, HoldForCallsOfLaws) {
                                        [](const PropertyReport&) {}, minima));
         EXPECT_THAT(outside, testing::IsEmpty()) << property.name;
     }
+    EXPECT_GT(calls, 1000) << "of the survey and the laws";
 }
 
 }  // namespace
