@@ -43,6 +43,11 @@ struct NumberField {
     std::string word = {};  ///< for a position along this extent: "head", "channel"
 };
 
+/// A value as the case line has it: its name, or the number.
+inline std::string value_name(const NumberField& field, std::int64_t value) {
+    return field.names.empty() ? std::to_string(value) : field.names.at(static_cast<std::size_t>(value));
+}
+
 /// Lengths of sequences.
 struct ListField {
     std::string key;

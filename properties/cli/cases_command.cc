@@ -7,7 +7,6 @@
 #include "properties/cli/command.h"
 #include "properties/cli/explain_command.h"
 #include "properties/cli/names.h"
-#include "properties/operators/labels.h"
 
 namespace attncheck::properties {
 namespace {

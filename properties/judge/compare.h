@@ -30,7 +30,7 @@ struct Comparison {
 
 /// Classifies non-finite values first, then requires |got - expected| <= bound, written so that NaN
 /// fails. An exact value that is NaN or infinite accepts any non-finite result; Overflow widens
-/// what a finite one accepts. The sign of zero is not looked at. Reports the first non-finite
+/// what a finite one accepts. The sign of zero is not compared. Reports the first non-finite
 /// disagreement if there is one, else the worst value.
 Comparison compare(const ref::ExpectedTensor& expected, std::span<const std::uint32_t> got,
                    ref::Dtype dtype);

@@ -26,14 +26,14 @@ struct RuledTensor {
 struct ToleranceRule {
     std::string name, summary;
     std::function<bool(const RuledTensor&)> accepts;
-    bool by_composition = false;  ///< looks at composition_error
+    bool by_composition = false;  ///< reads composition_error
 };
 
 /// torch, ggml, cudnn, benchdnn, fa2, kernelbench, flashinfer_bench.
 std::vector<std::string> rule_names();
 const ToleranceRule* find_rule(const std::string& name);
 
-/// What the rule says of a call's outputs. It looks at attention outputs and gradients; softmax
+/// What the rule says of a call's outputs. It judges attention outputs and gradients; softmax
 /// statistics and lists of blocks, which these projects do not compare, are left out. A number that
 /// is not finite has to be so in both. Only ordinary data is judged, the kind that the
 /// rules were made for: normally distributed, in a half type, logits of a moderate spread. On

@@ -1,7 +1,7 @@
-// Which rows of a tensor too large for a whole reference are looked at, and what may be missed.
+// Which rows of a tensor too large for a whole reference are compared, and what may be missed.
 //
 // A row is a (token, head), its number is token * heads + head. Boundaries, where kernels break,
-// are always looked at; the others are drawn at random without replacement, so that the chance to
+// are always compared; the others are drawn at random without replacement, so that the chance to
 // miss a defect of a given extent is an exact number.
 #pragma once
 

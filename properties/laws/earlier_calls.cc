@@ -1,6 +1,7 @@
 #include "properties/laws/earlier_calls.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -108,12 +109,12 @@ std::vector<EarlierChange> earlier_attention(const std::vector<EarlierChange>& m
 
 std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<EarlierChange>& more,
                                         const PropertyContext& context) {
-    constexpr std::size_t kAlone = 3;
-    std::vector<EarlierChange> changes{kOtherData, kOtherWidth, kOtherLengths};
+    constexpr std::size_t kAlone = 4;
+    std::vector<EarlierChange> changes{kOtherData};
     changes.insert(changes.end(), more.begin(), more.end());
     // From one of them on, by the seed, so that a smaller case begins with the same change.
     Random random(spec.seed ^ 0xea57);
-    const bool is_alone = random.chance(75);
+    const bool is_of_shape = random.chance(12), is_alone = random.chance(75);
     std::ranges::rotate(changes, changes.begin() + random.between(0, std::ssize(changes) - 1));
     Spec all = spec;
     std::vector<std::string> words;
@@ -121,15 +122,22 @@ std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<Earl
     for (const EarlierChange& change : changes) {
         if (auto one = changed(spec, change, context))
             cases.push_back({std::move(*one), change.word});
-        if (change.is_of_shape) continue;  // a plan of these shapes
         if (auto with_more = changed(all, change, context))
             all = std::move(*with_more), words.push_back(change.word);
     }
-    if (words.empty()) return {{{{spec, "the same arguments"}}}};
+    std::vector<EarlierCase> shapes;
+    for (const EarlierChange& change : {kOtherWidth, kOtherLengths})
+        if (auto one = changed(spec, change, context)) shapes.push_back({std::move(*one), change.word});
+    // By the seed, too, which of them comes alone: the width or the lengths of the last call.
+    if (spec.seed != 0 && is_of_shape && !shapes.empty())
+        return {{{shapes[static_cast<std::size_t>(random.between(0, std::ssize(shapes) - 1))]}, 1}};
+    if (words.empty() && shapes.empty()) return {{{{spec, "the same arguments"}}}};
+    if (words.empty()) return {{std::move(shapes), 1}};
     const EarlierCase together{std::move(all), listed(words)};
     cases.insert(is_alone ? cases.end() : cases.begin(), together);
     if (spec.seed != 0) return {{std::move(cases), is_alone ? kAlone : 1}};
     std::vector<EarlierCalls> each;
+    std::ranges::move(shapes, std::back_inserter(cases));
     for (EarlierCase& one : cases) each.push_back({{std::move(one)}});
     return each;
 }

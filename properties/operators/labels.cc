@@ -15,11 +15,6 @@ constexpr std::pair<const char*, const char*> kGiven[] = {{"stats", "statistics_
 
 }  // namespace
 
-std::string value_name(const NumberField& field, std::int64_t value) {
-    return field.names.empty() ? std::to_string(value)
-                               : field.names[static_cast<std::size_t>(value)];
-}
-
 void Labels::value_of(const char* key) {
     const auto field = static_cast<std::size_t>(spec_.schema->number(key));
     add(fmt::format("{}:{}", key,

@@ -48,8 +48,6 @@ private:
     std::vector<std::string> out_;
 };
 
-std::string value_name(const NumberField& field, std::int64_t value);
-
 /// Classes that a run must reach, by their share.
 class Required {
 public:

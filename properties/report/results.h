@@ -152,7 +152,7 @@ struct PropertyReport {
     std::vector<Counterexample> counterexamples;  ///< one per failure class
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used
     std::string note;
-    std::vector<std::string> coverage;  ///< of each case of full size, what was looked at
+    std::vector<std::string> coverage;  ///< of each case of full size, the rows that were compared
     double seconds = 0;
     bool interrupted = false;
     TakenCases taken;  ///< the same for all properties of an operator

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "properties/case/derived.h"
-#include "properties/operators/labels.h"
 
 namespace attncheck::properties {
 namespace {

@@ -1,5 +1,5 @@
 // verify --large: the property `sampled` on a few cases of full size, one after the other, with
-// what was looked at and what that may miss.
+// the rows that were compared and the chance of a miss.
 #pragma once
 
 #include <iosfwd>

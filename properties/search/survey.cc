@@ -375,15 +375,22 @@ private:
             if (one != scope_.accepted().end()) bases = {*one};
         }
         if (scope_.aspects()[at].is_extent) return bases;
-        const auto is_new = [&](const Spec& spec) {
+        const auto is_new = [&](const Spec& spec, bool in_fields) {
             return std::ranges::any_of(scope_.aspects(), [&](const Aspect& aspect) {
                 return !aspect.is_extent && &aspect != &scope_.aspects()[at] &&
+                       (!in_fields || spec.schema->number(aspect.name) >= 0) &&
                        std::ranges::none_of(bases, [&](const Spec& base) { return aspect.value(base) == aspect.value(spec); });
             });
         };
+        // Of fields, in the plain cases, which were taken first; then of lengths and memory, in the newest ones. A mode is
+        // refused with no mask more often than with some lengths.
+        for (std::size_t k = 0; k < scope_.accepted().size() && bases.size() < kBases; ++k) {
+            const Spec& spec = scope_.accepted()[k];
+            if (is_new(spec, true) && has_value(spec)) bases.push_back(spec);
+        }
         for (std::size_t k = scope_.accepted().size(); k-- > 0 && bases.size() < kBases;) {
             const Spec& spec = scope_.accepted()[k];
-            if (is_new(spec) && has_value(spec)) bases.push_back(spec);
+            if (is_new(spec, false) && has_value(spec)) bases.push_back(spec);
         }
         return bases;
     }

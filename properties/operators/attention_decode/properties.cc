@@ -175,6 +175,11 @@ std::vector<Spec> decode_large_cases(const Schema& schema, Int length, std::uint
     return {exact, batch, window, far};
 }
 
+/// A sink is what a plan may have been made without.
+void with_a_sink_often(Spec& spec, Random& random) {
+    if (spec.number("sink") == 0 && random.chance(60)) spec.set("sink", 1);
+}
+
 std::vector<Property> decode_properties() {
     const AttentionOperator& of = decode_operator();
     // Agreement: any order of accumulation, any tiling, any number of splits of the keys stays
@@ -185,6 +190,7 @@ std::vector<Property> decode_properties() {
     std::vector<Property> list = attention_checks(
         of,
         {.adapt_agreement = now_and_then_far,
+         .adapt_history = with_a_sink_often,
          .earlier = {other_value("window_left", {-1, 0}), other_value("softcap", {0, 1}),
                      other_value("cache", {0, 1, 2}),
                      other_value("pages", {static_cast<Int>(PageOrder::shuffled), 1}),

@@ -8,6 +8,19 @@
 namespace attncheck::properties {
 namespace {
 
+/// One sequence without its first queries, and the elements of the others in their new rows.
+void drop_first_queries(Spec& spec, std::int64_t count) {
+    spec.lists[0][0] -= count;
+    std::map<ElementRef, double> moved;
+    for (const auto& [element, value] : spec.overrides) {
+        ElementRef to = element;
+        const Role role = spec.schema->tensors[static_cast<std::size_t>(element.tensor)].role;
+        if (role == Role::query || role == Role::output_grad) to.index[0] -= count;
+        if (to.index[0] >= 0) moved.emplace(to, value);
+    }
+    spec.overrides = std::move(moved);
+}
+
 std::vector<Spec> joint_shrinks(const Spec& spec) {
     ChangedCases cases(spec);
     const auto with = [&](auto&& change) { cases.with(change); };
@@ -27,6 +40,11 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
         clear_mask(to);
         to.numbers[kFaRope] = 0;
     });
+    if (spec.number("sparse") == 3 && spec.lists[0].size() == 1 && spec.lists[0][0] > spec.lists[1][0] && spec.lists[1][0] > 0)
+        with([](Spec& to) {  // those without a key; of as many queries as keys both corners are one
+            drop_first_queries(to, to.lists[0][0] - to.lists[1][0]);
+            to.numbers[kFaSparse] = 2;
+        });
     with(without_bias);
     with(without_dropout);
     if (flash_is_fp8(spec))

@@ -81,7 +81,7 @@ std::vector<TensorField> tensors() {
 }
 
 /// The tensors that the operators of a run pass on, unpadded and by row and head whatever its order in memory.
-std::vector<TensorField> handed_on() {
+std::vector<TensorField> passed_on() {
     std::vector<TensorField> out;
     const auto add = [&](const std::string& name, const char* logical, const char* type = "dtype") {
         out.push_back({.name = name, .output = true, .logical = logical, .types = {{"", type}}});
@@ -165,7 +165,7 @@ const Description& description() {
 
 const Description& run_description() {
     static const Description kDescription = [] {
-        std::vector<TensorField> all = tensors(), more = handed_on();
+        std::vector<TensorField> all = tensors(), more = passed_on();
         all.insert(all.end(), more.begin(), more.end());
         return describe(std::move(all));
     }();

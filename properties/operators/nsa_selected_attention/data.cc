@@ -10,7 +10,7 @@ namespace attncheck::properties {
 namespace {
 
 /// Indices that no kernel may read: rows of sequences without keys and rows beyond the last length.
-constexpr std::int64_t kNotLookedAt[] = {-1, INT32_MAX, INT32_MIN, 5};
+constexpr std::int64_t kUnreadIndices[] = {-1, INT32_MAX, INT32_MIN, 5};
 
 std::uint64_t hash_of(std::uint64_t seed, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
     return mix(mix(mix(seed ^ 0x51ed270b) + a * 0x9E3779B185EBCA87ull) + b * 0xC2B2AE3D27D4EB4Full +
@@ -95,9 +95,9 @@ void fill_topk(const Spec& spec, SelectedParts& parts) {
             if (query.sequence < 0 || query.kv_length == 0) {
                 for (std::int64_t i = 0; i < s.count; ++i)
                     parts.topk[at++] = static_cast<std::uint32_t>(
-                        kNotLookedAt[hash_of(spec.seed, static_cast<std::uint64_t>(t), head,
+                        kUnreadIndices[hash_of(spec.seed, static_cast<std::uint64_t>(t), head,
                                              static_cast<std::uint64_t>(i)) %
-                                     std::size(kNotLookedAt)]);
+                                     std::size(kUnreadIndices)]);
                 continue;
             }
             const std::int64_t blocks = query.kv_length / s.block;
