@@ -109,12 +109,14 @@ std::vector<EarlierChange> earlier_attention(const std::vector<EarlierChange>& m
 
 std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<EarlierChange>& more,
                                         const PropertyContext& context) {
-    constexpr std::size_t kAlone = 4;
+    constexpr std::size_t kAlone = 3;
     std::vector<EarlierChange> changes{kOtherData};
     changes.insert(changes.end(), more.begin(), more.end());
     // From one of them on, by the seed, so that a smaller case begins with the same change.
     Random random(spec.seed ^ 0xea57);
-    const bool is_of_shape = random.chance(12), is_alone = random.chance(75);
+    const bool is_alone = random.chance(75);
+    Random of_shapes(mix(spec.seed ^ 0x5a9e));
+    const bool is_of_shape = of_shapes.chance(8);
     std::ranges::rotate(changes, changes.begin() + random.between(0, std::ssize(changes) - 1));
     Spec all = spec;
     std::vector<std::string> words;
@@ -130,7 +132,7 @@ std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<Earl
         if (auto one = changed(spec, change, context)) shapes.push_back({std::move(*one), change.word});
     // By the seed, too, which of them comes alone: the width or the lengths of the last call.
     if (spec.seed != 0 && is_of_shape && !shapes.empty())
-        return {{{shapes[static_cast<std::size_t>(random.between(0, std::ssize(shapes) - 1))]}, 1}};
+        return {{{shapes[static_cast<std::size_t>(of_shapes.between(0, std::ssize(shapes) - 1))]}, 1}};
     if (words.empty() && shapes.empty()) return {{{{spec, "the same arguments"}}}};
     if (words.empty()) return {{std::move(shapes), 1}};
     const EarlierCase together{std::move(all), listed(words)};
