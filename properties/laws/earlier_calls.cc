@@ -134,9 +134,8 @@ std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<Earl
     if (spec.seed != 0 && is_of_shape && !shapes.empty())
         return {{{shapes[static_cast<std::size_t>(of_shapes.between(0, std::ssize(shapes) - 1))]}, 1}};
     if (words.empty() && shapes.empty()) return {{{{spec, "the same arguments"}}}};
-    if (words.empty()) return {{std::move(shapes), 1}};
-    const EarlierCase together{std::move(all), listed(words)};
-    cases.insert(is_alone ? cases.end() : cases.begin(), together);
+    if (!words.empty()) cases.insert(is_alone ? cases.end() : cases.begin(), {std::move(all), listed(words)});
+    if (spec.seed != 0 && cases.empty()) return {{std::move(shapes), 1}};
     if (spec.seed != 0) return {{std::move(cases), is_alone ? kAlone : 1}};
     std::vector<EarlierCalls> each;
     std::ranges::move(shapes, std::back_inserter(cases));

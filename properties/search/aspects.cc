@@ -89,7 +89,10 @@ void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
                    .set =
                        [i](Spec& spec, Int equal) {
                            if (spec.lists[i].empty()) return;
-                           if (equal) return (void)std::ranges::fill(spec.lists[i], spec.lists[i].front());
+                           if (equal) {
+                               std::ranges::fill(spec.lists[i], spec.lists[i].front());
+                               return;
+                           }
                            take_several(spec);
                            if (std::ranges::adjacent_find(spec.lists[i], std::not_equal_to<>()) == spec.lists[i].end())
                                spec.lists[i].front() = std::max<Int>(spec.lists[i].front() * 2, 1);  // a whole tile stays one
@@ -116,7 +119,7 @@ void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
                        [i](Spec& spec, Int divisor) {
                            for (Int& length : spec.lists[i])
                                length = (length + divisor - 1) / divisor * divisor;
-                           if (divisor_of(spec.lists[i]) > divisor)  // by one tile of that size more than twice as large ones
+                           if (divisor_of(spec.lists[i]) > divisor)  // larger tiles and one of this size
                                for (Int& length : spec.lists[i]) length += length > 0 ? divisor : 0;
                        },
                    .text = [](Int value) { return std::to_string(value); }});
