@@ -194,7 +194,9 @@ typedef struct attncheck_attention_grad_args {
 typedef struct attncheck_attention_decode_args {
     attncheck_tensor    query;                             /* [B,Sq,Hq,D], Sq 1..16; fp16, bf16 or fp32 */
     attncheck_tensor    key_cache;                         /* [pages,page_size,Hkv,D], page_size 1..256, as query */
-    attncheck_tensor    value_cache;                       /* [pages,page_size,Hkv,Dv], as query */
+    attncheck_tensor    value_cache;                       /* [pages,page_size,Hkv,Dv], as query; in latent attention
+                                                              (case field values=in_keys) a view of key_cache: its
+                                                              data and strides, the first Dv channels */
     attncheck_tensor    block_table;                       /* int32 [B,max_pages]; entries behind the last page hold anything */
     attncheck_int_array kv_length;                         /* [B]: positions in use, the queries' own included */
     attncheck_tensor    sink;                              /* optional: float32 [Hq] */

@@ -84,10 +84,11 @@ std::vector<std::string> withheld_variables_named_in(std::string_view file, cons
                 return true;
         return false;
     };
+    constexpr std::size_t kLeast = 2;  // every library has strings of one letter, and shells set "_"
     std::vector<std::string> out;
     for (; *own != nullptr; ++own) {
         const std::string_view variable = *own, name = variable.substr(0, variable.find('='));
-        if (name.empty() || comes_in(name) || is_set_here(name) || std::ranges::find(more, name) != more.end()) continue;
+        if (name.size() < kLeast || comes_in(name) || is_set_here(name) || std::ranges::find(more, name) != more.end()) continue;
         if (is_string(name)) out.emplace_back(name);
     }
     return out;

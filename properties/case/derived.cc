@@ -165,7 +165,7 @@ Call outline_of(const Extents& extents, std::span<const Layout> layouts) {
             order_in_memory(field, extents)));
         call.tensors.back().present = field.present.holds(extents);
     }
-    lay_in_one_buffer(call, layouts);
+    lay_in_one_buffer(call, layouts, extents);
     for (const ArrayField& field : d.arrays) {
         const bool present = field.present.holds(extents);
         HostArray array{field.name, present, 0, {}};

@@ -177,6 +177,7 @@ Description resolved(Description d) {
         tensor.rank =
             std::max<int>(1, static_cast<int>(std::ssize(tensor.logical.axes())));
         tensor.present.resolve(d);
+        tensor.view_when.resolve(d);
         for (Form& form : tensor.forms) {
             form.when.resolve(d);
             form.shape.resolve(d);

@@ -82,6 +82,11 @@ std::optional<std::string> illegal_layouts(const Spec& spec, const Extents& exte
     for (std::size_t i = 0; i < spec.layouts.size(); ++i) {
         const TensorField& tensor = spec.schema->tensors[i];
         const Layout layout = spec.layouts[i];
+        if (layout != Layout::dense && tensor.is_view(extents))
+            return fmt::format("{}.layout={}: it lies where {} lies", tensor.name, name_of(layout), tensor.view_of);
+        if (const int whole = spec.schema->tensor(tensor.view_of);
+            whole >= 0 && tensor.is_view(extents) && spec.layouts[static_cast<std::size_t>(whole)] == Layout::far)
+            return fmt::format("{}.layout=far: {} lies in it", tensor.view_of, tensor.name);
         const Form* form = layout == Layout::dense ? nullptr : form_of(tensor, extents);
         if (form && form->fixed)
             return fmt::format("{}.layout={}: documented contents lie dense", tensor.name,
@@ -123,6 +128,8 @@ std::optional<std::string> illegal(const Spec& spec) {
     if (auto reason = too_large(*spec.schema, shapes)) return reason;
     for (const auto& [element, value] : spec.overrides) {
         const TensorField& tensor = spec.schema->tensors[static_cast<std::size_t>(element.tensor)];
+        if (tensor.is_view(extents))
+            return fmt::format("set names {}, whose elements are those of {}", tensor.name, tensor.view_of);
         if (!is_inside(element, shapes[static_cast<std::size_t>(element.tensor)]))
             return fmt::format("set names an element outside {}", tensor.name);
         if (const auto most = largest_byte(extents.type_of(tensor));

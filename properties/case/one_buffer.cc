@@ -61,6 +61,15 @@ void lay(const std::vector<View>& views, Layout layout, int allocation) {
     }
 }
 
+/// The rows of the fastest dimension of `whole` begin with those of `part`.
+bool begins_rows_of(const Tensor& whole, const Tensor& part) {
+    const auto width = part.buffer_shape.back(), all = whole.buffer_shape.back();
+    for (std::int64_t row = 0; row * width < std::ssize(part.bits); ++row)
+        if (!std::equal(part.bits.begin() + row * width, part.bits.begin() + (row + 1) * width, whole.bits.begin() + row * all))
+            return false;
+    return true;
+}
+
 }  // namespace
 
 bool may_share_buffer(const TensorField& tensor) {
@@ -68,7 +77,7 @@ bool may_share_buffer(const TensorField& tensor) {
            (tensor.role == Role::query || tensor.role == Role::key || tensor.role == Role::value);
 }
 
-void lay_in_one_buffer(Call& call, std::span<const Layout> layouts) {
+void lay_in_one_buffer(Call& call, std::span<const Layout> layouts, const Extents& extents) {
     int allocation = 0;
     for (const Layout layout : kOneBuffer) {
         std::vector<View> views;
@@ -81,6 +90,27 @@ void lay_in_one_buffer(Call& call, std::span<const Layout> layouts) {
                 views.push_back(std::move(view));
         }
         if (views.size() > 1) lay(views, layout, ++allocation);
+    }
+    lay_views(call, extents);
+}
+
+void lay_views(Call& call, const Extents& extents) {
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+        Tensor& view = call.tensors[i];
+        const TensorField& field = call.description->tensors[i];
+        if (!view.present || view.output != field.output || !field.is_view(extents)) continue;
+        Tensor& whole = call.tensor(field.view_of);
+        if (!view.bits.empty() && !begins_rows_of(whole, view)) {
+            if (view.allocation != 0)
+                view.lie_alone(strides_for(Layout::dense, view.buffer_shape, view.order));
+            continue;
+        }
+        if (whole.allocation == 0)
+            for (const Tensor& other : call.tensors)
+                whole.allocation = std::max(whole.allocation, other.allocation + 1);
+        view.allocation = whole.allocation;
+        view.offset = whole.offset;
+        view.strides = whole.strides;
     }
 }
 

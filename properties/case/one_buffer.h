@@ -23,7 +23,12 @@ bool may_share_buffer(const TensorField& tensor);
 /// Dimensions outside of such a slice need equal extents; those that differ, and all that are
 /// faster, belong to the slice. A single tensor in such a layout lies dense, and so does a tensor
 /// of another type or rank than the first.
-void lay_in_one_buffer(Call& call, std::span<const Layout> layouts);
+/// Inputs that are views of another input (TensorField::view_of) get its place afterwards.
+void lay_in_one_buffer(Call& call, std::span<const Layout> layouts, const Extents& extents);
+
+/// Gives an input that is a view of another one its strides and its place, as latent attention takes values from the
+/// first channels of its keys; where the two have other elements, which laws give them, it lies alone.
+void lay_views(Call& call, const Extents& extents);
 
 /// Whether two tensors of the case are views of one allocation.
 bool has_one_buffer(const Spec& spec);

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "properties/case/derived.h"
 #include "properties/case/one_buffer.h"
 #include "properties/judge/attention_tiers.h"
 #include "properties/judge/exact_sums.h"
@@ -402,7 +403,7 @@ void lay_out(const Spec& spec, Call& call) {
         layouts[i] = spec.layouts[index];
         tensor.lie_alone(strides_for(layouts[i], tensor.buffer_shape, tensor.order));
     }
-    lay_in_one_buffer(call, layouts);
+    lay_in_one_buffer(call, layouts, extents_of(spec));
 }
 
 }  // namespace attncheck::properties

@@ -4,6 +4,7 @@
 
 #include "properties/case/attention_data.h"
 #include "properties/case/derived.h"
+#include "properties/case/one_buffer.h"
 #include "properties/case/row_order.h"
 #include "properties/case/values.h"
 #include "properties/laws/relation_checks.h"
@@ -52,14 +53,6 @@ Bits in_lanes(const std::vector<float>& rows, Int lanes) {
         bits.insert(bits.end(), static_cast<std::size_t>(lanes),
                     ref::encode(ref::Dtype::fp32, value));
     return bits;
-}
-
-/// Columns [begin, begin + width) of rows of `all`.
-Bits columns_of(const Bits& bits, Int all, Int begin, Int width) {
-    Bits out;
-    for (auto row = bits.begin(); row != bits.end(); row += all)
-        out.insert(out.end(), row + begin, row + begin + width);
-    return out;
 }
 
 }  // namespace
@@ -122,6 +115,13 @@ void give_extents(const ref::PackedShape& shape, Spec& spec) {
         if (const auto& beyond = spec.schema->lists[list].beyond; !beyond.empty())
             spec.set(beyond, rows[list] - total(spec.lists[list]));
     give_heads(shape.dense(), spec);
+}
+
+Bits columns_of(const Bits& rows, Int all, Int begin, Int width) {
+    Bits out;
+    for (auto row = rows.begin(); row != rows.end(); row += all)
+        out.insert(out.end(), row + begin, row + begin + width);
+    return out;
 }
 
 Spec spec_with(const std::vector<std::int64_t>& fields, const Description& description) {
@@ -231,6 +231,7 @@ void give_values(const AttentionValues& values, const Extents& extents, Call& ca
             own(role, tensor);
         }
     }
+    lay_views(call, extents);  // laws change values and leave the keys alone
 }
 
 }  // namespace attncheck::properties

@@ -67,6 +67,9 @@ std::shared_ptr<const Parts> hold(AttentionProblem& problem, Parts parts) {
     return extras;
 }
 
+/// Columns [begin, begin + width) of rows of `all` elements.
+Bits columns_of(const Bits& rows, std::int64_t all, std::int64_t begin, std::int64_t width);
+
 /// A problem whose case does not ask for an optional output.
 bool withholds(const AttentionProblem& problem, std::string_view output);
 

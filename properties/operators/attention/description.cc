@@ -57,7 +57,7 @@ std::vector<NumberField> fields(bool gradient) {
     const std::vector<NumberField> softcap = softcap_fields();
     std::vector<NumberField> out = attention_fields(
         {type_field(), {.key = "layout", .max = 3, .names = {"bshd", "bhsd", "sbhd", "packed"}}},
-        {.heads = 256, .group = 256, .width = 512},
+        {.heads = 256, .group = 256, .width = 1024},
         {scale_field(),
          logits_field(), softcap[0], softcap[1],
          window("window_left"),

@@ -22,6 +22,8 @@ enum class PageOrder { ascending, descending, shuffled };
 enum class PageSharing { none, prefix, all };
 /// Entries of the block table behind the last page of a sequence.
 enum class TailEntries { minus_one, huge, foreign, mixed };
+/// Where values lie: in a cache of their own, or as the first channels of the keys (multi-head latent attention).
+enum class ValuePlace { own, in_keys };
 /// The content of slots that are no position of a sequence.
 enum class RestValues { normal, nan, infinite, huge };
 

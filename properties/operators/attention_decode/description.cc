@@ -30,9 +30,10 @@ NumberField far_logits_field() {
 std::vector<NumberField> fields() {
     const std::vector<NumberField> softcap = softcap_fields();
     return attention_fields(
-        {type_field()}, {.heads = 128, .group = 128, .width = 512},
+        {type_field()}, {.heads = 128, .group = 128, .width = 1024},
         {{.key = "page", .min = 1, .max = kLargestPage, .word = "slot"},
          choice("cache", {"slots", "heads", "transposed"}),
+         choice("values", {"own", "in_keys"}),
          choice("pages", {"ascending", "descending", "shuffled"}),
          choice("shared", {"none", "prefix", "all"}),
          {.key = "spare", .max = 4096, .fallback = 0},
@@ -77,10 +78,12 @@ void add_tensors(Description& d) {
     lse.types = {{"", "fp32"}};
     lse.present = "lse=given";
     lse.optional = true;
+    TensorField values = cache("value_cache", Role::value, "value_dim", both<&A::value_cache, &R::value_cache>);
+    values.view_of = "key_cache";
+    values.view_when = "values=in_keys";
     d.tensors = {of_queries("query", Role::query, "dim", both<&A::query, &R::query>),
                  cache("key_cache", Role::key, "dim", both<&A::key_cache, &R::key_cache>),
-                 cache("value_cache", Role::value, "value_dim",
-                       both<&A::value_cache, &R::value_cache>),
+                 std::move(values),
                  {.name = "block_table",
                   .derived = true,
                   .integer = true,
@@ -117,11 +120,14 @@ void add_rules(Description& d) {
         {{},
          [](const Extents& e) { return e["table_columns"] * e.sequences() <= kMostElements; },
          "the block table has more than 2^27 entries"},
+        {.when = "values=in_keys",
+         .holds = [](const Extents& e) { return e["value_dim"] <= e["dim"]; },
+         .message = "values=in_keys needs value_dim <= dim"},
         softcap_rule()};
 }
 
 void add_claims(Description& d) {
-    constexpr Int kLargest = 512;  // buffers are really laid out
+    constexpr Int kLargest = 1024;  // buffers are really laid out
     d.claims = field_claims({"dtype", "kv_heads", "dim", "value_dim"}, kLargest);
     // Limits of a case, not of the operator: a kernel may take more.
     const auto zero_only = [](const Extents&) { return std::vector<Int>{0}; };

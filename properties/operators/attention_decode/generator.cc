@@ -24,7 +24,7 @@ void sample_heads(Random& random, Spec& spec) {
     spec.set("group", random.pick<Int>({1, 1, 2, 3, 4, 4, 5, 7, 8, 8, 9, 15, 16, 17}));
     spec.set("dim", random.pick<Int>({64, 64, 128, 80, 96, 16, 8, 1, 2, 7, 17, 33, 65, 100, 192,
                                       256, random.between(1, 160)}));
-    if (random.chance(3)) spec.set("dim", random.pick<Int>({257, 320, 512}));  // two registers of 256 channels
+    if (random.chance(3)) spec.set("dim", random.pick<Int>({257, 320, 512, 576}));  // two registers of 256 channels
     spec.set("value_dim", random.chance(60) ? spec.number("dim")
                                             : random.pick<Int>({1, 5, 16, 31, 64, 65, 128, 160, random.chance(30) ? 512 : 256}));
 }
@@ -132,6 +132,29 @@ void sample_data(Random& random, Spec& spec) {
     draw_layouts(spec, random);
 }
 
+/// Latent attention as servers run it: one head of 576 channels for all queries.
+void make_latent(Random& random, Spec& spec) {
+    spec.set("kv_heads", 1), spec.set("group", random.pick<Int>({1, 8, 16, 16, 64, 128}));
+    spec.set("dim", 576), spec.set("value_dim", 512);
+    constexpr Int kMost = Int{1} << 22;
+    while (cost(spec) > kMost && longest(spec.lists[1]) > 16)
+        for (Int& length : spec.lists[1]) length = (length + 1) / 2;
+    while (cost(spec) > kMost && spec.number("group") > 1) spec.set("group", spec.number("group") / 2);
+}
+
+/// Values that lie in the keys. By the seed of the case, so that other draws stay as they are.
+void draw_value_place(Spec& spec) {
+    constexpr int kPercent = 6, kLatent = 25;
+    Random random(mix(spec.seed ^ 0x1a7e47));
+    if (!random.chance(kPercent)) return;
+    Spec other = spec;
+    other.set("values", static_cast<Int>(ValuePlace::in_keys));
+    other.layouts[static_cast<std::size_t>(other.schema->tensor("value_cache"))] = Layout::dense;
+    if (random.chance(kLatent)) make_latent(random, other);
+    other.set("value_dim", std::min(other.number("dim"), other.number("value_dim")));
+    if (!illegal(other)) spec = std::move(other);
+}
+
 void fit_budget(Random& random, Spec& spec, Int budget) {
     const auto step = [&](int tries) {
         const std::size_t at = any_sequence(spec, random);
@@ -186,7 +209,7 @@ std::vector<Spec> joint_shrinks(const Spec& spec) {
         });
     }
     cases.with([](Spec& to) {
-        for (const char* field : {"cache", "pages", "shared", "spare", "slack", "tail", "rest"})
+        for (const char* field : {"cache", "values", "pages", "shared", "spare", "slack", "tail", "rest"})
             to.set(field, 0);
     });
     cases.with([](Spec& to) {
@@ -224,6 +247,7 @@ Spec sample_decode(const Schema& schema, Random& random, int size, Profile) {
     sample_features(random, spec);
     sample_data(random, spec);
     draw_leading_keys(spec, random);
+    draw_value_place(spec);
     return spec;
 }
 
@@ -242,6 +266,10 @@ Spec plain_decode(const Schema& schema, Random& random) {
     spec.lists = {std::vector<Int>(sequences, random.chance(80) ? 1 : random.between(2, 5)), {}};
     for (std::size_t b = 0; b < sequences; ++b)
         spec.lists[1].push_back(std::max<Int>(16 * random.between(0, 6) + random.between(-1, 1), 1));
+    if (random.chance(8)) {
+        make_latent(random, spec);
+        spec.set("values", static_cast<Int>(ValuePlace::in_keys));
+    }
     spec.set("pages", static_cast<Int>(PageOrder::shuffled));
     if (random.chance(30)) spec.set("shared", static_cast<Int>(PageSharing::prefix));
     spec.set("spare", random.between(0, 2));

@@ -8,7 +8,7 @@ namespace attncheck::properties {
 using Int = std::int64_t;
 
 std::vector<std::string> decode_labels(const Spec& spec) {
-    Labels labels(spec, {"logits", "scale", "sink", "cache", "pages", "shared", "rest", "tail"});
+    Labels labels(spec, {"logits", "scale", "sink", "cache", "values", "pages", "shared", "rest", "tail"});
     const auto& kv = spec.lists[1];
     const Int page = spec.number("page"), window = spec.number("window_left"),
               queries = longest(spec.lists[0]);
@@ -56,6 +56,7 @@ std::vector<RequiredClass> decode_required_classes() {
         .values(2, "sink")
         .values(1, "softcap_unit")
         .values(5, "cache")
+        .values(2, "values")
         .values(5, "pages")
         .values(5, "shared")
         .values(1, "rest")

@@ -149,6 +149,8 @@ AttentionProblem decode_inputs(const Spec& spec) {
     });
     fill_values(spec, recipe_of(spec, parts), parts);
     fill_rest(spec, parts);
+    if (spec.number("values") == static_cast<Int>(ValuePlace::in_keys))
+        parts.value = columns_of(parts.key, parts.shape.head_dim, 0, parts.shape.value_dim);
     return decode_problem(std::move(parts));
 }
 

@@ -21,7 +21,7 @@ Description describe() {
         {.key = "parts", .max = 64, .word = "part"},
         {.key = "rows", .max = 1 << 16, .word = "row"},
         {.key = "heads", .min = 1, .max = 256, .word = "head"},
-        {.key = "dim", .min = 1, .max = 512, .word = "channel"},
+        {.key = "dim", .min = 1, .max = 1024, .word = "channel"},
         {.key = "weights", .max = 4, .names = {"equal", "near", "wide", "far", "dominant"}},
         choice("shift", {"none", "high", "low"}),
         choice("dead", {"none", "some", "most", "rows"}),

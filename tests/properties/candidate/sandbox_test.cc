@@ -192,6 +192,8 @@ TEST(SandboxedEnvironment, NamesInTheLibraryThatStayOutsideAreFound) {
     EXPECT_THAT(withheld_variables_named_in("os.environ[\"BUG\"], PATH, \"PATH\", x['OTHER'], SHELLS, \"KERNEL_MODE'", own, {"OTHER"}),
                 ElementsAre("BUG"));
     EXPECT_THAT(withheld_variables_named_in(std::string_view("\0KERNEL_MODE\0DEBUG\0", 19), own, {}), ElementsAre("KERNEL_MODE"));
+    const char* const of_a_shell[] = {"_=/usr/bin/env", nullptr};
+    EXPECT_TRUE(withheld_variables_named_in(std::string_view("\0_\0", 3), of_a_shell, {}).empty());
 }
 
 // Deeper than a path may be long, and than a process may have descriptors.

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "properties/case/derived.h"
 #include "tests/properties/case/every_operator.h"
 
 namespace attncheck::properties {
@@ -116,6 +117,51 @@ TEST(OneBufferOf, RowsThatAnEditAddsLieElsewhere) {
         line_of("bshd", "key.layout=joined value.layout=joined break=[key.spare=2]"));
     const Call call = spec.schema->build(spec);
     EXPECT_EQ(call.tensor("key").allocation, 0);
+}
+
+// ---- values in the keys (latent attention) ----
+
+// Two pages of 2 slots, a head of 8 channels, the first 5 of which are the values.
+std::string latent_line(const std::string& more, int value_dim = 5) {
+    return "attention_decode{dtype=fp16 q=[1] kv=[3] kv_heads=1 group=2 dim=8 value_dim=" + std::to_string(value_dim) +
+           " page=2 values=in_keys data=normal seed=1 " + more + "}";
+}
+
+TEST(ValuesInKeys, AreTheirFirstChannels) {
+    for (const char* layout : {"", "key_cache.layout=gap", "cache=transposed", "key_cache.layout=reversed", "key_cache.layout=broadcast"}) {
+        const Spec spec = spec_of(latent_line(layout));
+        ASSERT_EQ(illegal(spec), std::nullopt) << layout;
+        const Call call = spec.schema->build(spec);
+        const Tensor &key = call.tensor("key_cache"), &value = call.tensor("value_cache");
+        EXPECT_NE(value.allocation, 0);
+        EXPECT_EQ(value.allocation, key.allocation);
+        EXPECT_EQ(value.offset, key.offset);
+        EXPECT_EQ(value.strides, key.strides) << layout;
+        ASSERT_EQ(value.bits.size(), 4u * 5);
+        for (std::size_t row = 0; row < 4; ++row)
+            for (std::size_t c = 0; c < 5; ++c) EXPECT_EQ(value.bits[row * 5 + c], key.bits[row * 8 + c]) << layout;
+    }
+}
+
+// The values of a law that changed them, or the keys, are not to be found in the keys.
+TEST(ValuesInKeys, LieAloneWhereTheyDiffer) {
+    const Spec spec = spec_of(latent_line(""));
+    Call call = spec.schema->build(spec);
+    Tensor& value = call.tensor("value_cache");
+    value.bits.back() ^= 1;
+    lay_views(call, extents_of(spec));
+    EXPECT_EQ(value.allocation, 0);
+    EXPECT_THAT(value.strides, ElementsAre(2 * 5, 5, 5, 1));
+}
+
+TEST(ValuesInKeys, HaveNoLayoutAndNoElementsOfTheirOwn) {
+    const auto reason = [](const std::string& line) { return illegal(spec_of(line)).value_or("legal"); };
+    EXPECT_EQ(reason(latent_line("")), "legal");
+    EXPECT_THAT(reason(latent_line("value_cache.layout=gap")), HasSubstr("it lies where key_cache lies"));
+    EXPECT_THAT(reason(latent_line("key_cache.layout=far")), HasSubstr("value_cache lies in it"));
+    EXPECT_THAT(reason(latent_line("set=[value_cache[0,0,0]=1]")), HasSubstr("whose elements are those of key_cache"));
+    EXPECT_EQ(reason(latent_line("set=[key_cache[0,0,0]=1]")), "legal");
+    EXPECT_THAT(reason(latent_line("", 9)), HasSubstr("values=in_keys needs value_dim <= dim"));
 }
 
 }  // namespace
