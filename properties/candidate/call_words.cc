@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "properties/candidate/placed_calls.h"
+#include "properties/case/number_text.h"
 #include "properties/case/printable.h"
 
 namespace attncheck::properties {
@@ -62,7 +63,7 @@ void describe_fault(const Reply& reply, const PlacedCalls& placed, CallResult& r
 }
 
 std::string left_text(int count) {
-    return fmt::format("left {} process{} behind", count, count == 1 ? "" : "es");
+    return "left " + counted(count, "process") + " behind";
 }
 
 }  // namespace attncheck::properties

@@ -319,13 +319,13 @@ private:
         arena_mib_ = arena_->resident_mib();
         if (options_.sandbox) written_before_ = written_files(private_place(), {}, 2 * kMostFiles);
         process_.emplace(options_, arena_->descriptor());
-        const auto trouble = [&] {
+        const auto reason_to_stop = [&] {
             const auto excess = excess_over(0);
             return excess ? excess->what : std::string();
         };
         try {
-            info_ = read_hello(*process_, options_, load_limit_s_, trouble);
-            if (const std::string why = trouble(); !why.empty())
+            info_ = read_hello(*process_, options_, load_limit_s_, reason_to_stop);
+            if (const std::string why = reason_to_stop(); !why.empty())
                 throw LoadError(
                     fmt::format("{}: {} while it was loaded", options_.library, why));
         } catch (const Stopped&) {

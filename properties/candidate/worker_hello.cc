@@ -28,11 +28,11 @@ std::string without_path(const std::string& text, const std::string& path) {
 class Receiver {
 public:
     Receiver(WorkerProcess& process, const WorkerOptions& options, double limit_s,
-             const std::function<std::string()>& trouble)
+             const std::function<std::string()>& reason_to_stop)
         : process_(process),
           options_(options),
           limit_s_(limit_s),
-          trouble_(trouble),
+          reason_to_stop_(reason_to_stop),
           deadline_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                        std::chrono::duration<double>(limit_s))) {}
 
@@ -66,7 +66,7 @@ private:
 
     void check_limits() const {
         if (options_.stopped()) throw Stopped();
-        if (const std::string why = trouble_(); !why.empty()) refuse(why + " while it was loaded");
+        if (const std::string why = reason_to_stop_(); !why.empty()) refuse(why + " while it was loaded");
         if (Clock::now() >= deadline_)
             refuse(fmt::format("did not finish loading in {:g} s; {} gives it more", limit_s_,
                                options_.load_limit_s > 0 ? "--budget" : "--timeout"));
@@ -75,15 +75,15 @@ private:
     WorkerProcess& process_;
     const WorkerOptions& options_;
     double limit_s_;
-    const std::function<std::string()>& trouble_;
+    const std::function<std::string()>& reason_to_stop_;
     Clock::time_point deadline_;
 };
 
 }  // namespace
 
 CandidateInfo read_hello(WorkerProcess& process, const WorkerOptions& options, double limit_s,
-                         const std::function<std::string()>& trouble) {
-    Receiver receiver(process, options, limit_s, trouble);
+                         const std::function<std::string()>& reason_to_stop) {
+    Receiver receiver(process, options, limit_s, reason_to_stop);
     Hello hello{};
     receiver.receive(&hello, sizeof hello);
     if (hello.magic != kHelloMagic) receiver.refuse("said something else than its worker does");

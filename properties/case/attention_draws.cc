@@ -67,16 +67,38 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed) {
         return random.chance(40) ? random.between(1, 150)
                                  : random.pick<Int>({63, 64, 65, 96, 127, 128, 129});
     };
+    // Fewer queries than keys: any number, or whole tiles, whose corner of a diagonal is that of a tile of keys.
+    const auto fewer_than = [&](Int kv) {
+        const Int any = random.between(1, kv), tile = random.pick<Int>({64, 64, 128, 32, 16});
+        return tile < kv && random.chance(35) ? (kv - 1) / tile * tile : any;
+    };
     const auto sequences = static_cast<std::size_t>(random.pick<Int>({1, 1, 2, 3}));
     const bool is_decoding = packed && random.chance(12);  // one new token each
     for (std::size_t b = 0; b < sequences; ++b) {
         const bool is_new = b == 0 || packed;
         const Int kv = is_decoding ? random.between(1, 700) : is_new ? length() : spec.lists[1][0];
-        const Int q = is_decoding ? 1 : !is_new ? spec.lists[0][0] : random.chance(60) ? kv : random.between(1, kv);
+        const Int q = is_decoding ? 1 : !is_new ? spec.lists[0][0] : random.chance(60) ? kv : fewer_than(kv);
         spec.lists[0].push_back(q);
         spec.lists[1].push_back(kv);
     }
     fit_plain_budget(spec, random);
+}
+
+void draw_wide_shape(Spec& spec, Random& random, bool packed) {
+    using Int = std::int64_t;
+    const Int many = random.pick<Int>({65, 66, 80, 96, 127, 128, 129, 130, 160, 192, 193}),
+              few = random.chance(15) ? random.pick<Int>({64, 65, 66, 96, 128, 129}) : random.between(1, 8);
+    const bool is_small = few < 64;
+    spec.set("kv_heads", is_small ? random.between(1, 2) : 1);
+    spec.set("group", is_small ? random.between(1, 2) : 1);
+    const Int dim = random.pick<Int>({64, 64, 80, 96, 128, 128, 128, 192, 256});
+    spec.set("dim", dim);
+    spec.set("value_dim", random.chance(75) ? dim : random.pick<Int>({8, 64, dim / 2}));
+    spec.lists = {{few}, {many}};
+    if (random.chance(40)) std::swap(spec.lists[0], spec.lists[1]);
+    if (!packed || !random.chance(40)) return;
+    const Int queries = random.between(0, 5), keys = random.between(0, 70);
+    spec.lists[0].insert(spec.lists[0].begin(), queries), spec.lists[1].insert(spec.lists[1].begin(), keys);
 }
 
 void draw_lengths(Spec& spec, Random& random, bool packed) {
@@ -88,11 +110,12 @@ void draw_lengths(Spec& spec, Random& random, bool packed) {
             for (auto& list : spec.lists) list.push_back(list[0]);
             continue;
         }
-        const Int q = packed && random.chance(12) ? 0 : draw_length(random);
+        const Int any = draw_length(random);
+        const Int q = packed && random.chance(12) ? 0 : random.chance(4) ? random.pick<Int>({64, 64, 128}) : any;
         spec.lists[0].push_back(q);
         spec.lists[1].push_back(packed && random.chance(12) ? 0
                                 : same                      ? q
-                                : random.chance(20) ? length_across_tile_edge(random, q)
+                                : random.chance(q > 0 && q % 64 == 0 ? 60 : 20) ? length_across_tile_edge(random, q)
                                                     : draw_length(random));
     }
     // One new token for each sequence, behind keys of their own, which are many in one of them. No more than a case may cost.
@@ -111,10 +134,14 @@ void draw_lengths(Spec& spec, Random& random, bool packed) {
 }
 
 std::int64_t attention_cost_of(const Spec& spec, std::int64_t more) {
+    return attention_cost(spec, query_key_pairs(spec), spec.number("dim") + spec.number("value_dim") + more);
+}
+
+std::int64_t query_key_pairs(const Spec& spec) {
     std::int64_t pairs = 0;
     for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
         pairs += spec.lists[0][b] * spec.lists[1][b];
-    return attention_cost(spec, pairs, spec.number("dim") + spec.number("value_dim") + more);
+    return pairs;
 }
 
 void change_if_legal(Spec& spec, const std::function<void(Spec&)>& change) {

@@ -27,12 +27,19 @@ std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len);
 /// lengths around those of tiles. `packed`: every sequence has its own.
 void draw_plain_shape(Spec& spec, Random& random, bool packed);
 
+/// Widths of 64 and more, and more rows on one side than a tile has; on the other side few, seldom as many.
+void draw_wide_shape(Spec& spec, Random& random, bool packed);
+
 /// Lengths of up to five sequences, often around tiles; `packed`: each has its own, and some are
 /// empty. The others share one length.
 void draw_lengths(Spec& spec, Random& random, bool packed);
 
 /// Multiply-adds of a case: its pairs, `more` channels beyond the two widths.
 std::int64_t attention_cost_of(const Spec& spec, std::int64_t more);
+/// Queries times keys of each sequence.
+std::int64_t query_key_pairs(const Spec& spec);
+/// A number of keys that leaves 16 bits with a sign, and no power of two.
+inline constexpr std::int64_t kBeyond16Bits = 33'001;
 
 /// A change that stays legal; else the case is as it was.
 void change_if_legal(Spec& spec, const std::function<void(Spec&)>& change);

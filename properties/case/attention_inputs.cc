@@ -174,6 +174,37 @@ std::uint64_t pair_hash(std::uint64_t seed, std::uint64_t a, std::uint64_t b) {
     return mix(mix(seed ^ 0x7f4a7c15u) + a * 0x9E3779B185EBCA87ull + b * 0xC2B2AE3D27D4EB4Full);
 }
 
+HiddenPairs::HiddenPairs(std::uint64_t seed, std::uint64_t salt, std::size_t columns)
+    : seed_(seed),
+      salt_(salt),
+      percent_(Random(seed + salt).pick<std::uint64_t>({5, 50, 50, 90, 97})),
+      columns_(std::max<std::size_t>(columns, 1)) {
+    constexpr int kStructured = 60;
+    Random random(mix(seed ^ salt << 32 ^ 0x41dde2));
+    tile_ = static_cast<std::size_t>(random.pick<std::int64_t>({16, 32, 64, 64, 128}));
+    const auto tiles = static_cast<std::int64_t>((columns_ + tile_ - 1) / tile_);
+    if (tiles < 2 || !random.chance(kStructured)) return;
+    form_ = random.pick({Form::front, Form::back, Form::blocks});
+    const std::int64_t of_tiles = random.chance(50) ? (form_ == Form::front ? 1 : tiles - 1) : random.between(1, tiles - 1);
+    edge_ = of_tiles * tile_ + static_cast<std::size_t>(random.pick<std::int64_t>({0, 0, 0, 1})) - static_cast<std::size_t>(random.chance(15));
+}
+
+bool HiddenPairs::operator()(std::size_t place) const {
+    const std::size_t row = place / columns_, column = place % columns_;
+    if (pair_hash(seed_, row, salt_) % 11 == 0) return true;
+    switch (form_) {
+        case Form::front:
+            return column < edge_;
+        case Form::back:
+            return column >= edge_;
+        case Form::blocks:
+            return pair_hash(seed_ + 1, row / tile_, column / tile_) % 2 == 0;
+        case Form::any:
+            break;
+    }
+    return pair_hash(seed_, place, salt_ + 1) % 100 < percent_;
+}
+
 std::function<std::uint64_t(const InputElement&)> indexed_hash(std::uint64_t seed) {
     return [seed](const InputElement& at) {
         return pair_hash(seed + 131 * static_cast<std::uint64_t>(at.tensor),

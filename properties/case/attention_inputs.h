@@ -48,6 +48,20 @@ std::vector<std::vector<std::uint32_t>> attention_inputs(const Spec& spec,
 
 /// A hash of two places of a tensor that is not filled by row, head and channel.
 std::uint64_t pair_hash(std::uint64_t seed, std::uint64_t a, std::uint64_t b = 0);
+/// Which pairs of a query and a key a written mask hides: some rows see nothing; of the others a share of the case's own,
+/// the keys of a padding at either end, or whole blocks.
+class HiddenPairs {
+public:
+    HiddenPairs(std::uint64_t seed, std::uint64_t salt, std::size_t columns);
+    /// Of the pair at this place, row-major.
+    bool operator()(std::size_t place) const;
+
+private:
+    enum class Form { any, front, back, blocks } form_ = Form::any;
+    std::uint64_t seed_, salt_, percent_;
+    std::size_t columns_, tile_ = 1, edge_ = 0;  ///< the first key of the padding behind, or the first one seen
+};
+
 /// The hash of an element by its tensor, row, head and channel.
 std::function<std::uint64_t(const InputElement&)> indexed_hash(std::uint64_t seed);
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "properties/case/number_text.h"
 #include "properties/cli/command.h"
 #include "properties/cli/emitted_case.h"
 #include "properties/cli/emitted_text.h"
@@ -63,11 +64,11 @@ std::string badge_of(const std::string& json) {
     }
     const std::size_t causes = report.at("causes").size();
     // Those of a baseline, and waived ones: it is known that they are wrong.
-    const std::string known = (causes == 0 ? "" : fmt::format(", {} known cause{}", causes, causes == 1 ? "" : "s")) +
+    const std::string known = (causes == 0 ? "" : ", " + counted(causes, "known cause")) +
                               (waived == 0 ? "" : fmt::format(", {} waived", waived));
-    const std::string message = verdict == "held" ? fmt::format("held, {} cases{}", cases, known)
+    const std::string message = verdict == "held" ? "held, " + counted(cases, "case") + known
                                 : verdict == "falsified"
-                                    ? fmt::format("falsified, {} cause{}", causes, causes == 1 ? "" : "s")
+                                    ? "falsified, " + counted(causes, "cause")
                                     : verdict;
     const Json badge{{"schemaVersion", 1},
                      {"label", "attncheck"},

@@ -8,6 +8,8 @@
 
 #include "ref/bounds/probabilistic.h"
 
+#include "properties/case/number_text.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -113,9 +115,8 @@ std::string beside_rigorous(const std::vector<BoundEvidence>& evidence) {
                         *probabilistic = find(evidence, kProbabilistic);
     if (!rigorous || !probabilistic) return {};
     return fmt::format(
-        "bounds: worst error {:.3g} of the rigorous bound, {:.3g} of the probabilistic one ({} "
-        "case{})\n",
-        rigorous->worst, probabilistic->worst, rigorous->cases, rigorous->cases == 1 ? "" : "s");
+        "bounds: worst error {:.3g} of the rigorous bound, {:.3g} of the probabilistic one ({})\n",
+        rigorous->worst, probabilistic->worst, counted(rigorous->cases, "case"));
 }
 
 std::string narrower_words(const RoundingClass& declared,
@@ -124,13 +125,12 @@ std::string narrower_words(const RoundingClass& declared,
     const auto add = [&](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
     const BoundEvidence* const exp = find(evidence, "exp");
     if (exp && 2 * exp->worst < declared.exp_error)
-        add(fmt::format("declared exp={:g}, errors look like exp <= {:.2g} ({} cases)",
+        add(fmt::format("declared exp={:g}, errors look like exp <= {:.2g} ({})",
                         declared.exp_error, std::max(exp->worst, RoundingClass{}.exp_error),
-                        exp->cases));
+                        counted(exp->cases, "case")));
     for (const Word& word : words_of(declared))
         if (const BoundEvidence* one = find(evidence, word.text); one && one->worst <= 1)
-            add(fmt::format("declared {}, errors stay within the bounds without it ({} cases)",
-                            word.text, one->cases));
+            add(fmt::format("declared {}, errors stay within the bounds without it ({})", word.text, counted(one->cases, "case")));
     return text;
 }
 

@@ -360,7 +360,7 @@ Verdict check_sampled(FullSizeAttention of, PropertyContext& context) {
         } else {
             if (!context.candidate.info().implements(call.op)) return {Verdict::Kind::inapplicable, {}, {}, 0, {}, {}};
             const CallResult result = context.candidate.run(call, limits_for(call, of.flops()));
-            if (auto trouble = verdict_unless_ok(result)) return *trouble;
+            if (auto early = verdict_unless_ok(result)) return *early;
             forward = judge_forward(of, call, result, context);
             if (forward.failed() && gradient)
                 forward.message = "the forward that gives statistics and output: " + forward.message;
@@ -372,7 +372,7 @@ Verdict check_sampled(FullSizeAttention of, PropertyContext& context) {
     of.problem.gradient = true;
     const Call call = of.call(of.problem);
     const CallResult result = context.candidate.run(call, limits_for(call, 2.5 * of.flops()));
-    if (auto trouble = verdict_unless_ok(result)) return *trouble;
+    if (auto early = verdict_unless_ok(result)) return *early;
     Verdict verdict = judge_gradient(of, call, result, context);
     verdict.worst_ratio = std::max(verdict.worst_ratio, forward.worst_ratio);
     if (!verdict.failed()) verdict.message = forward.message + "\n" + verdict.message;

@@ -3,18 +3,12 @@
 #include <algorithm>
 
 #include "properties/case/attention_data.h"
+#include "properties/case/attention_draws.h"
 #include "properties/case/attention_fields.h"
 #include "properties/case/derived.h"
 
 namespace attncheck::properties {
 namespace {
-
-std::int64_t pairs_of(const Spec& spec, std::int64_t heads) {
-    std::int64_t pairs = 0;
-    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
-        pairs += spec.lists[0][b] * spec.lists[1][b] * heads;
-    return pairs;
-}
 
 /// Logits at the ends of a small softcap are few numbers, whose casts err alike.
 bool saturates(const Spec& spec) {
@@ -50,7 +44,7 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
     if (saturates(spec)) spec.set("softcap_unit", 0);
     std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
     // Empty sequences stay empty, unless nothing else is left.
-    const bool all = pairs_of(spec, 1) == 0;
+    const bool all = query_key_pairs(spec) == 0;
     const auto lengthen = [all](std::vector<std::int64_t>& lengths, std::int64_t length) {
         for (auto& one : lengths)
             if (all || one > 0) one = length;
@@ -67,7 +61,7 @@ void make_tier_case(Spec& spec, Random& random, std::int64_t unit, std::int64_t 
         const bool same = random.chance(30);
         lengthen(wide.lists[0], rows);
         lengthen(wide.lists[1], std::max(least, (same ? rows : keys) / unit * unit));
-        if (pairs_of(wide, heads) <= 2 * max_pairs && keep_if_legal(wide)) return;
+        if (query_key_pairs(wide) * heads <= 2 * max_pairs && keep_if_legal(wide)) return;
     }
 }
 
@@ -110,7 +104,7 @@ void make_long_tier_case(Spec& spec, Random& random, const LongRows& rows) {
         };
         wide.lists[0] = {rows.of_queries ? length : others};
         wide.lists[1] = {in_units(rows.of_queries ? others : length)};
-        if (pairs_of(wide, heads) > 2 * rows.work / width()) {  // more keys than wished
+        if (query_key_pairs(wide) * heads > 2 * rows.work / width()) {  // more keys than wished
             wide.set("kv_heads", 1), wide.set("group", 1);
             std::int64_t& queries = wide.lists[0][0];
             queries = std::clamp(2 * rows.work / (width() * wide.lists[1][0]), kFewest, queries);

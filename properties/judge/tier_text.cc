@@ -132,6 +132,17 @@ std::vector<double> difference(const std::vector<double>& values, const TierTens
     return in_deviations(tensor, std::move(out));
 }
 
+/// Numbers of a type that are cut to it in place of rounded.
+std::vector<double> cut_to(ref::Dtype type, const std::vector<double>& values) {
+    std::vector<double> out(values.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::uint32_t bits = ref::encode(type, values[i]);
+        const bool is_larger = std::fabs(ref::decode(type, bits)) > std::fabs(values[i]);
+        out[i] = ref::decode(type, is_larger ? bits - 1 : bits);
+    }
+    return out;
+}
+
 /// Sums over one cell of the map.
 struct CellSums {
     double sum = 0, weight = 0;
@@ -236,6 +247,10 @@ std::string likely_cause(const TierTensor& tensor, const std::vector<Hypothesis>
     };
     std::vector<std::string> alike;  // hypotheses with the same outputs
     double best = elements < kFew ? std::max(beyond_rounding, 1 - 4 / (rms * rms)) : beyond_rounding;
+    if (tensor.dtype != ref::Dtype::fp32) {
+        const double share = match_of(error, difference(cut_to(tensor.dtype, noise.value), tensor)).as_it_is;
+        if (share > best) best = share, alike = {"stored rounded toward zero, not to nearest"};
+    }
     for (const Hypothesis& hypothesis : hypotheses) {
         if (!hypothesis.only.empty() && hypothesis.only != tensor.name) continue;
         for (const TierTensor& other : hypothesis.tensors()) {

@@ -205,7 +205,7 @@ Verdict adjoint(const AttentionOperator& of, const Spec& spec, PropertyContext& 
     if (context.rounding.own_forward) return inapplicable();
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun run(of, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     Adjoint both(run, context.rounding);
     Random random(mix(spec.seed));
     Verdict all = key_adjoint(both, random, true);
@@ -232,7 +232,7 @@ Verdict forward_backward(const AttentionOperator& of, const Spec& spec, Property
     if (!context.candidate.info().implements(op)) return inapplicable();
     if (!context.gives_all_of(op)) return needs("every output of " + op);
     const AttentionRun forward(of, forward_problem, context);
-    if (forward.trouble) return *forward.trouble;
+    if (forward.early_verdict) return *forward.early_verdict;
     AttentionNumbers in(problem);
     const auto exact =
         ref::expected_attention(problem.forward(in), {problem.dtype, context.rounding});
@@ -268,7 +268,7 @@ Verdict forward_backward(const AttentionOperator& of, const Spec& spec, Property
         take_lse(floats(forward.values("lse")), problem);
     }
     const AttentionRun gradient(of, problem, context);
-    if (gradient.trouble) return *gradient.trouble;
+    if (gradient.early_verdict) return *gradient.early_verdict;
     return verdict_on_expected(gradient, expected_of(problem, inputs, context.rounding),
                                "own forward, own gradient");
 }

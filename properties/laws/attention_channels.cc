@@ -48,7 +48,7 @@ Verdict channel_permutation(const AttentionOperator& of, const Spec& spec,
     for (Bits* rows : {&moved.value, &moved.output, &moved.output_grad})
         *rows = with_channels(*rows, of_values);
     const AttentionRun left(of, problem, context), right(of, moved, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     constexpr const char* kRelation = "channels permuted";
     const ExpectedOutputs expected = expected_of(problem, context.rounding);
     Verdict all;
@@ -98,7 +98,7 @@ Verdict scale_folding(const AttentionOperator& of, const Spec& spec, PropertyCon
     };
     folded.scale = std::ldexp(folded.scale, -exponent);
     const AttentionRun left(of, problem, context), right(of, folded, context, scaled_back);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const std::string relation =
         fmt::format("query times 2^{}, scale times 2^{}", exponent, -exponent);
     const auto exponent_of = [=](const AttentionOutput& output) {

@@ -41,7 +41,7 @@ Verdict output_grad_scale(const AttentionOperator& of, const Spec& spec, Propert
     AttentionProblem doubled = problem;
     if (!scale_exactly(problem.dtype, doubled.output_grad, 1)) return inapplicable();
     const AttentionRun left(of, problem, context), right(of, doubled, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const bool to_the_bit = !casts_score_grad_to_fp16(problem, context);
     const PropertyContext opened = open_where_tiny(problem, context);
     const ExpectedOutputs expected =
@@ -87,7 +87,7 @@ Verdict one_row(const AttentionOperator& of, const Spec& spec, PropertyContext& 
     for (std::size_t k = 0; k < single.output_grad.size(); ++k)
         if (k / static_cast<std::size_t>(s.value_dim) != row) single.output_grad[k] = 0;
     const AttentionRun whole(of, problem, context), alone(of, single, context);
-    if (auto trouble = first_trouble({&whole, &alone})) return *trouble;
+    if (auto early = first_early_verdict({&whole, &alone})) return *early;
     const std::string relation =
         fmt::format("with the output gradient of row {}, head {} alone", t, head);
     Verdict verdict = verdict_on_equal_bits(whole, alone, context, relation,
@@ -151,7 +151,7 @@ Verdict statistics_shift(const AttentionOperator& of, const Spec& spec, Property
             std::max(inputs.prob_error, 2 * kFp32 + 9 * unit * std::fabs(really));
     }
     const AttentionRun left(of, problem, context), right(of, shifted, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     Verdict all;
     for (const auto& [name, expected] : expected_of(problem, inputs, context.rounding))
         join(all, verdict_within(problem, name, left.values(name), right.values(name),
@@ -177,14 +177,14 @@ Verdict statistics_used(const AttentionOperator& of, const Spec& spec, PropertyC
             if (sees_keys(static_cast<double>(changed.row_sum[row])))
                 changed.row_max[row] += static_cast<float>(std::log(factor));
         const AttentionRun run(of, changed, context);
-        if (run.trouble) return *run.trouble;
+        if (run.early_verdict) return *run.early_verdict;
         return verdict_on_expected(run, expected_of(changed, context.rounding),
                                    fmt::format("lse + ln {}", factor));
     }
     for (float& row_sum : changed.row_sum)
         if (sees_keys(static_cast<double>(row_sum))) row_sum *= static_cast<float>(factor);
     const AttentionRun left(of, problem, context), right(of, changed, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const ExpectedOutputs expected = expected_of(problem, context.rounding);
     Verdict all;
     for (const auto& [name, changed_expected] : expected_of(changed, context.rounding))
@@ -212,7 +212,7 @@ Verdict output_used(const AttentionOperator& of, const Spec& spec, PropertyConte
         element = ref::encode(problem.result, ref::decode(problem.result, element) +
                                                   static_cast<double>(random.between(-8, 8)) / 16);
     const AttentionRun left(of, problem, context), right(of, changed, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     constexpr const char* kRelation = "another given output";
     Verdict all =
         verdict_on_equal_bits(left, right, context, kRelation, [&](const std::string& name, std::size_t) {

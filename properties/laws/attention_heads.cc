@@ -13,7 +13,7 @@ Verdict verdict_on_moved_heads(const AttentionOperator& of, const AttentionProbl
                                const std::vector<Int>& kv_source, const std::string& relation) {
     const AttentionProblem rearranged = of.with_heads(problem, query_source, kv_source);
     const AttentionRun left(of, problem, context), right(of, rearranged, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const auto moved = [&](const AttentionOutput& output, const auto& values) {
         if (output.is_sum && output.heads == 1) return values;  // one bias for all heads
         return gather_heads(values, output.heads, output.of_kv_heads() ? kv_source : query_source,
@@ -86,7 +86,7 @@ Verdict gqa_repeat(const AttentionOperator& of, const Spec& spec, PropertyContex
     }
     const AttentionProblem repeated = of.with_heads(problem, query_source, kv_source);
     const AttentionRun left(of, problem, context), right(of, repeated, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const ExpectedOutputs expected = expected_of(problem, context.rounding),
                           of_repeated = problem.gradient ? expected_of(repeated, context.rounding)
                                                          : expected;  // the same rows

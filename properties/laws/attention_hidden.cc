@@ -68,7 +68,7 @@ Verdict verdict_on_poison(const AttentionOperator& of, const AttentionProblem& p
     const std::vector<char> reached =
         forms_statistics ? keys_of_rows(problem, touched, keys) : keys;
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
-    if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
+    if (auto early = first_early_verdict({&plain, &changed})) return *early;
     return verdict_on_equal_bits(plain, changed, context, relation, [&](const std::string& name, std::size_t k) {
             return !belongs_to(problem, problem.output_named(name), k, touched, reached);
         });
@@ -107,7 +107,7 @@ Verdict hidden(const AttentionOperator& of, const Spec& spec, PropertyContext& c
     AttentionProblem poisoned = problem;
     poison_keys(poisoned, unseen, context);
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
-    if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
+    if (auto early = first_early_verdict({&plain, &changed})) return *early;
     const std::string poison = poison_name(problem.dtype, context);
     Verdict verdict = verdict_on_equal_bits(plain, changed, context,
                                             "with " + poison + " in keys and values that no row sees");

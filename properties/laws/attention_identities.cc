@@ -42,7 +42,7 @@ void add_products(const AttentionProblem& problem, bool of_keys, const BoundedGr
 Verdict value_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun run(of, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const GradientNumbers in(problem);
     const std::vector<double> kept = in.kept();
     const BoundedGradient dv(run, expected_of(problem, in.gradient_inputs(), context.rounding), "dv");
@@ -70,7 +70,7 @@ Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& 
     if (!problem.sink.empty() || problem.softcap > 0 || context.rounding.own_forward)
         return inapplicable();
     const AttentionRun run(of, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const GradientNumbers in(problem);
     const BoundedGradient dk(run, expected_of(problem, in.gradient_inputs(), context.rounding), "dk");
     const auto value_width = static_cast<std::size_t>(problem.shape.value_dim);
@@ -104,7 +104,7 @@ Verdict key_sum(const AttentionOperator& of, const Spec& spec, PropertyContext& 
 Verdict euler(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun run(of, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const GradientNumbers in(problem);
     const ExpectedOutputs expected = expected_of(problem, in.gradient_inputs(), context.rounding);
     const BoundedGradient dq(run, expected, "dq"), dk(run, expected, "dk"),

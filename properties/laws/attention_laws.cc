@@ -20,7 +20,7 @@ namespace {
 Verdict deviation(const AttentionOperator& of, const Spec& spec, PropertyContext& context) {
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun run(of, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     return judge_attention(of.in_order(problem), context.rounding,
                            [&](const std::string& name) { return run.first_lanes(name); });
 }

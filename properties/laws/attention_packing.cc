@@ -23,7 +23,7 @@ Verdict packing(const AttentionOperator& of, const Spec& spec, PropertyContext& 
     constexpr int kWays = 6;  ///< to write one, until the candidate takes it
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun packed(of, problem, context);
-    if (packed.trouble) return *packed.trouble;
+    if (packed.early_verdict) return *packed.early_verdict;
     const ExpectedOutputs expected = expected_of(problem, context.rounding);
     const auto first_query = row_starts(problem.query_lengths),
                first_key = row_starts(problem.kv_lengths);
@@ -48,7 +48,7 @@ Verdict packing(const AttentionOperator& of, const Spec& spec, PropertyContext& 
         }
         if (!tried) continue;
         const AttentionRun& run = *tried;
-        if (run.trouble) return *run.trouble;
+        if (run.early_verdict) return *run.early_verdict;
         const std::string relation =
             fmt::format("{} {} packed against alone", problem.sequence_word, b);
         for (const AttentionOutput& output : problem.outputs()) {

@@ -17,8 +17,8 @@ AttentionRun::AttentionRun(const AttentionOperator& of_run, const AttentionProbl
     Call call = of.call(problem);
     if (change) change(call);
     const CallResult result = context.candidate.run(call, {});
-    trouble = verdict_unless_ok(result);
-    if (trouble) return;
+    early_verdict = verdict_unless_ok(result);
+    if (early_verdict) return;
     for (const AttentionOutput& output : problem.outputs())
         bits_.push_back(packed_bits(output, call, result));
 }
@@ -69,9 +69,9 @@ Verdict verdict_on_equal_problems(const AttentionOperator& of, const AttentionPr
                                   const AttentionProblem& right, PropertyContext& context,
                                   const std::string& relation) {
     const AttentionRun a(of, left, context);
-    if (a.trouble) return *a.trouble;
+    if (a.early_verdict) return *a.early_verdict;
     const AttentionRun b(of, right, context);
-    if (b.trouble) return *b.trouble;
+    if (b.early_verdict) return *b.early_verdict;
     return verdict_on_equal_runs(a, b, context, relation);
 }
 
@@ -79,9 +79,9 @@ Verdict verdict_on_rounded_problems(const AttentionOperator& of, const Attention
                                     const AttentionProblem& right, PropertyContext& context,
                                     const std::string& relation) {
     const AttentionRun a(of, left, context);
-    if (a.trouble) return *a.trouble;
+    if (a.early_verdict) return *a.early_verdict;
     const AttentionRun b(of, right, context);
-    if (b.trouble) return *b.trouble;
+    if (b.early_verdict) return *b.early_verdict;
     const ExpectedOutputs of_right = expected_of(right, context.rounding);
     Verdict all;
     for (const auto& [name, from] : expected_of(left, context.rounding)) {
@@ -105,7 +105,7 @@ Verdict verdict_on_split(const AttentionOperator& of, AttentionProblem whole,
     if (!split_exactly(whole.dtype, whole.*tensor, random, first.*tensor, second.*tensor))
         return inapplicable();
     const AttentionRun a(of, first, context), b(of, second, context), sum(of, whole, context);
-    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
+    if (auto early = first_early_verdict({&a, &b, &sum})) return *early;
     Verdict all = verdict_on_equal_bits(
         sum, a, context, relation,
         [&](const std::string& name, std::size_t) { return !is_linear(name); });
@@ -117,9 +117,9 @@ Verdict verdict_on_identical_problems(const AttentionOperator& of, const Attenti
                                       const AttentionProblem& right, PropertyContext& context,
                                       const std::string& relation) {
     const AttentionRun a(of, left, context);
-    if (a.trouble) return *a.trouble;
+    if (a.early_verdict) return *a.early_verdict;
     const AttentionRun b(of, right, context);
-    if (b.trouble) return *b.trouble;
+    if (b.early_verdict) return *b.early_verdict;
     return verdict_on_equal_bits(a, b, context, relation);
 }
 

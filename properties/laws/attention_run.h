@@ -12,7 +12,7 @@
 
 namespace attncheck::properties {
 
-/// One call of the candidate; trouble is set when it did not return 0. Refers to the problem.
+/// One call of the candidate; early_verdict is set when it did not return 0. Refers to the problem.
 /// `change` may alter the call before it is made.
 struct AttentionRun : LawRun {
     const AttentionOperator& of;

@@ -49,7 +49,7 @@ Verdict power_of_two(const AttentionOperator& of, const Spec& spec, PropertyCont
         !are_stored_products_normal(problem, context) || !are_stored_products_normal(scaled, context))
         return inapplicable();
     const AttentionRun left(of, problem, context), right(of, scaled, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const std::string relation =
         fmt::format("query times 2^{}, key times 2^{}", exponent, -exponent);
     return verdict_on_powers(left, right, context, relation, [=](const AttentionOutput& output) {
@@ -76,7 +76,7 @@ Verdict value_scale(const AttentionOperator& of, const Spec& spec, PropertyConte
         !scale_exactly(problem.dtype, scaled.output_grad, -1))
         return inapplicable();
     const AttentionRun left(of, problem, context), right(of, scaled, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const std::string relation =
         problem.gradient ? "value and output doubled, output gradient halved" : "value doubled";
     return verdict_on_powers(left, right, context, relation, [&](const AttentionOutput& output) {

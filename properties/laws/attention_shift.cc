@@ -82,7 +82,7 @@ Verdict value_shift(const AttentionOperator& of, const Spec& spec, PropertyConte
         (gradient && !add_to_heads(problem.result, shifted.output, of_rows)))
         return inapplicable();
     const AttentionRun left(of, problem, context), right(of, shifted, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const std::string relation =
         gradient ? "a constant added to all values and to the output" : "a constant added to all values";
     const auto depends_on_values = [&](const std::string& name) {
@@ -176,7 +176,7 @@ Verdict key_shift(const AttentionOperator& of, const Spec& spec, PropertyContext
     const std::vector<double> moves = moves_of_logits(problem, vectors);
     const double prob_error = gradient ? shift_statistics(moves, context.rounding, shifted) : 0;
     const AttentionRun left(of, problem, context), right(of, shifted, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const auto expected_of_shifted = [&] {
         if (!gradient) return expected_of(shifted, context.rounding);
         const AttentionNumbers numbers(shifted);

@@ -96,7 +96,7 @@ Verdict statistics(const AttentionOperator& of, const Spec& spec, PropertyContex
     const AttentionProblem problem = of.problem(spec);
     if (!gives_statistics(problem)) return needs("softmax_max and softmax_sum");
     const AttentionRun run(of, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const auto lanes = static_cast<std::size_t>(problem.output_named("softmax_max").width);
     for (const char* name : {"softmax_max", "softmax_sum"}) {
         const Bits& bits = run.bits(name);

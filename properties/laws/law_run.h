@@ -15,10 +15,10 @@
 
 namespace attncheck::properties {
 
-/// One call of the candidate; trouble is set when it did not return 0.
+/// One call of the candidate; early_verdict is set when it did not return 0.
 class LawRun {
 public:
-    std::optional<Verdict> trouble;
+    std::optional<Verdict> early_verdict;
 
     virtual ~LawRun() = default;
     /// The outputs that relations compare.
@@ -43,7 +43,7 @@ public:
 
 /// The candidate does not take the call: where there are several ways to write it, another may be tried.
 inline bool is_declined(const LawRun& run) {
-    return run.trouble && run.trouble->kind == Verdict::Kind::declined;
+    return run.early_verdict && run.early_verdict->kind == Verdict::Kind::declined;
 }
 
 /// A run of one call, with outputs as the call has them.
@@ -60,7 +60,7 @@ struct CallRun : LawRun {
           call(std::move(made)),
           result(context.candidate.run(call, {})),
           expectation(std::move(values)) {
-        trouble = verdict_unless_ok(result);
+        early_verdict = verdict_unless_ok(result);
     }
     /// All that the call asks for.
     std::vector<std::string> outputs() const override;

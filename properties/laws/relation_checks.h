@@ -77,9 +77,9 @@ using OutputFilter = std::function<bool(const std::string& name, std::size_t k)>
 
 /// The first run that did not return 0, as a verdict.
 template <class Run>
-std::optional<Verdict> first_trouble(std::initializer_list<const Run*> runs) {
+std::optional<Verdict> first_early_verdict(std::initializer_list<const Run*> runs) {
     for (const Run* run : runs)
-        if (run->trouble) return run->trouble;
+        if (run->early_verdict) return run->early_verdict;
     return std::nullopt;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "properties/case/number_text.h"
 #include "properties/case/printable.h"
 #include "properties/report/terminal.h"
 
@@ -207,8 +208,7 @@ std::string verdict_text(const std::vector<Cause>& causes, const RunReport& repo
     const auto laws = std::ranges::count(report.properties, PropertyReport::Status::falsified,
                                          &PropertyReport::status);
     if (causes.empty()) return {};
-    return fmt::format(": {} cause{} in {} law{}", causes.size(), causes.size() == 1 ? "" : "s", laws,
-                       laws == 1 ? "" : "s");
+    return fmt::format(": {} in {}", counted(causes.size(), "cause"), counted(laws, "law"));
 }
 
 }  // namespace attncheck::properties

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "properties/case/number_text.h"
+
 namespace attncheck::properties {
 namespace {
 
@@ -34,7 +36,7 @@ void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged,
     const DrawnCases& drawn = report.drawn;
     if (report.cases + report.replayed == 0 && drawn.inapplicable > 0) {
         report.status = PropertyReport::Status::not_applicable;
-        report.note = fmt::format("applies to none of {} cases", drawn.inapplicable);
+        report.note = "applies to none of " + counted(drawn.inapplicable, "case");
         return;
     }
     if (report.cases - drawn.hardly_compared >= needed) {
@@ -42,7 +44,7 @@ void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged,
         // Of a kernel that takes empty sequences alone.
         if (counts_elements && report.property == kComparing && report.cases > 0 && report.elements.compared == 0) {
             report.status = PropertyReport::Status::inconclusive;
-            report.note = fmt::format("no output of {} cases has an element to compare", report.cases);
+            report.note = fmt::format("no output of {} has an element to compare", counted(report.cases, "case"));
         }
         return;
     }

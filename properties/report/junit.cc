@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "properties/case/number_text.h"
 #include "properties/case/printable.h"
 #include "properties/report/baseline.h"
 #include "properties/report/json.h"
@@ -67,7 +68,7 @@ public:
             std::string reasons;
             for (const Json& reason : property.value("waivers", Json::array()))
                 reasons += "; " + reason.get<std::string>();
-            add_skipped(name, seconds, fmt::format("waived: {} cases{}", property["waived"].get<std::int64_t>(), reasons));
+            add_skipped(name, seconds, "waived: " + counted(property["waived"].get<std::int64_t>(), "case") + reasons);
         } else {
             add_case(name, seconds, {});
         }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "properties/case/number_text.h"
 #include "properties/judge/bound_evidence.h"
 #include "properties/judge/tier_text.h"
 #include "properties/report/exit_status.h"
@@ -113,8 +114,7 @@ std::string wider_than_seen(const RunReport& report) {
 
 std::string order_text(std::int64_t cases) {
     if (cases == 0) return {};
-    return fmt::format("bits differed in {} case{}, within the bounds of sums in any order", cases,
-                       cases == 1 ? "" : "s");
+    return fmt::format("bits differed in {}, within the bounds of sums in any order", counted(cases, "case"));
 }
 
 std::string reproduce_command(const RunReport& report, const PropertyReport& property,

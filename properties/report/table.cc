@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "properties/case/number_text.h"
 #include "properties/judge/bound_evidence.h"
 #include "properties/report/cause_text.h"
 #include "properties/report/conclusion.h"
@@ -136,7 +137,7 @@ void print_end(std::ostream& out, const RunReport& report, const std::vector<Cau
             for (const auto& reason : p.waivers)
                 out << fmt::format("  {}.{}: {}\n", p.op, p.property, reason);
     }
-    std::string totals = fmt::format("\n{}: {} cases", report.candidate, cases);
+    std::string totals = fmt::format("\n{}: {}", report.candidate, counted(cases, "case"));
     if (replayed > 0) totals += fmt::format(" and {} replayed", replayed);
     totals += fmt::format(
         " in {:.1f} s ({:.0f} cases/s), seed {}. worst err: largest error in units of its bound.\n",
@@ -163,7 +164,7 @@ void print_end(std::ostream& out, const RunReport& report, const std::vector<Cau
     switch (status) {
         case kHeld:
             out << shaded(out, Shade::good, "every property held")
-                << (waived > 0 ? fmt::format(", {} cases waived\n", waived) : "\n");
+                << (waived > 0 ? ", " + counted(waived, "case") + " waived\n" : "\n");
             break;
         case kFalsified:
             out << shaded(out, Shade::bad, "falsified") << verdict_text(causes, report) << "\n";

@@ -1,7 +1,5 @@
 #include "impl/operators/flash_attention/validate.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "properties/case/inert_attribute.h"
+#include "rejection_checks.h"
 
 namespace attncheck::impl {
 namespace {
@@ -23,17 +22,6 @@ using Forward = attncheck_flash_attention_score_args;
 using Gradient = attncheck_flash_attention_score_grad_args;
 
 // Never dereferenced by the validator, so any non-null address will do.
-std::uint16_t no_data;
-
-attncheck_tensor tensor(std::int32_t dtype, std::vector<std::int64_t> shape) {
-    attncheck_tensor made{};
-    made.data = &no_data;
-    made.dtype = dtype;
-    made.rank = static_cast<std::int32_t>(shape.size());
-    for (std::size_t dim = 0; dim < shape.size(); ++dim) made.shape[dim] = shape[dim];
-    return made;
-}
-
 attncheck_tensor& bias(Forward& a) { return a.real_shift; }
 attncheck_tensor& bias(Gradient& a) { return a.pse_shift; }
 attncheck_tensor& output(Forward& a) { return a.attention_out; }
@@ -80,9 +68,9 @@ Args legal_call(const std::string& layout, std::int32_t dtype = kFp16) {
     };
     static const char* const kNames[] = {"BSH", "SBH", "BSND", "BNSD", "TND"};
     Args a{};
-    a.query = tensor(dtype, shape(false, 16));
-    a.key = tensor(dtype, shape(true, 16));
-    a.value = tensor(dtype, shape(true, 8));
+    a.query = tensor_without_data(dtype, shape(false, 16));
+    a.key = tensor_without_data(dtype, shape(true, 16));
+    a.value = tensor_without_data(dtype, shape(true, 8));
     for (const char* name : kNames) {
         if (layout == name) a.input_layout = name;
     }
@@ -97,8 +85,8 @@ Args legal_call(const std::string& layout, std::int32_t dtype = kFp16) {
     a.pse_type = 1;
     statistics_layout(a) = "";
     a.softmax_max = a.softmax_sum =
-        tensor(kFp32, layout == "TND" ? Shape{6, 4, 8} : Shape{2, 4, 3, 8});
-    output(a) = tensor(dtype, shape(false, 8));
+        tensor_without_data(kFp32, layout == "TND" ? Shape{6, 4, 8} : Shape{2, 4, 3, 8});
+    output(a) = tensor_without_data(dtype, shape(false, 8));
     if constexpr (std::is_same_v<Args, Gradient>) {
         a.dy = a.attention_in;
         a.dq = a.query, a.dk = a.key, a.dv = a.value;
@@ -171,7 +159,7 @@ void both_accept(const std::string& layout, const BothEdits& change) {
 const char* const kLayouts[] = {"BSH", "SBH", "BSND", "BNSD", "TND"};
 const char* const kUnpacked[] = {"BSH", "SBH", "BSND", "BNSD"};
 
-attncheck_tensor mask(std::vector<std::int64_t> shape) { return tensor(kByte, std::move(shape)); }
+attncheck_tensor mask(std::vector<std::int64_t> shape) { return tensor_without_data(kByte, std::move(shape)); }
 
 template <class Args>
 void set_square(Args& a) {
@@ -306,12 +294,12 @@ TEST(FlashAttentionValidate, Fp8UnderItsProfileInTheGradientOnly) {
         "BSND",
         [&](auto& a) {
             make(a);
-            a.pse_shift = tensor(ATTNCHECK_FLOAT8_E5M2, {2, 4, 3, 5});
+            a.pse_shift = tensor_without_data(ATTNCHECK_FLOAT8_E5M2, {2, 4, 3, 5});
         },
         "pse_shift");
     accepts<Gradient>("BSND", [&](auto& a) {
         make(a);
-        a.pse_shift = tensor(kFp16, {2, 4, 3, 5});
+        a.pse_shift = tensor_without_data(kFp16, {2, 4, 3, 5});
     });
     unsetenv("ATTNCHECK_PROFILE");
 }
@@ -452,8 +440,8 @@ TEST(FlashAttentionValidate, LengthArrays) {
 template <class Args>
 void add_rope(Args& a) {
     a = legal_call<Args>("TND", kBf16);
-    a.query_rope = tensor(kBf16, {6, 4, 8});
-    a.key_rope = tensor(kBf16, {8, 2, 8});
+    a.query_rope = tensor_without_data(kBf16, {6, 4, 8});
+    a.key_rope = tensor_without_data(kBf16, {8, 2, 8});
     a.atten_mask = mask({2048, 2048});
     a.sparse_mode = 3;
     if constexpr (std::is_same_v<Args, Gradient>) a.dq_rope = a.query_rope, a.dk_rope = a.key_rope;
@@ -469,10 +457,10 @@ TEST(FlashAttentionValidate, Ropes) {
     rope_reject([](auto& a) { a.key_rope.data = nullptr; }, "key_rope", kNull);
     rope_reject([](auto& a) { a.query_rope.data = nullptr; }, "query_rope", kNull);
     both_reject(
-        "BSND", [](auto& a) { a.query_rope = a.key_rope = tensor(kFp16, {6, 4, 8}); },
+        "BSND", [](auto& a) { a.query_rope = a.key_rope = tensor_without_data(kFp16, {6, 4, 8}); },
         "query_rope");
     both_reject(
-        "TND", [](auto& a) { a.query_rope = a.key_rope = tensor(kBf16, {6, 4, 8}); }, "query_rope");
+        "TND", [](auto& a) { a.query_rope = a.key_rope = tensor_without_data(kBf16, {6, 4, 8}); }, "query_rope");
     rope_reject([](auto& a) { a.query_rope.dtype = kFp16; }, "query_rope");
     rope_reject([](auto& a) { a.key_rope.dtype = kFp16; }, "key_rope");
     rope_reject([](auto& a) { a.query_rope.rank = 4; }, "query_rope");
@@ -487,7 +475,7 @@ TEST(FlashAttentionValidate, Ropes) {
     for (int dim = 0; dim < 3; ++dim) {
         rope_reject([&](auto& a) { a.key_rope.shape[dim] += 8; }, "key_rope");
     }
-    rope_reject([](auto& a) { bias(a) = tensor(kBf16, {24}); }, "query_rope");
+    rope_reject([](auto& a) { bias(a) = tensor_without_data(kBf16, {24}); }, "query_rope");
     rope_reject([](auto& a) { a.drop_mask = mask({99}); }, "query_rope");
     rope_reject([](auto& a) { a.keep_prob = 0.5; }, "query_rope");
     rope_reject([](auto& a) { a.pse_type = 0; }, "query_rope");
@@ -523,7 +511,7 @@ TEST(FlashAttentionValidate, RopeGradients) {
 template <class Args>
 void set_bias(Args& a, std::int64_t type, std::vector<std::int64_t> shape) {
     a.pse_type = type;
-    bias(a) = tensor(type >= 2 ? kFp32 : kFp16, std::move(shape));
+    bias(a) = tensor_without_data(type >= 2 ? kFp32 : kFp16, std::move(shape));
 }
 
 TEST(FlashAttentionValidate, BiasShapes) {
@@ -594,7 +582,7 @@ TEST(FlashAttentionValidate, DropMask) {
     both_reject("BSND", [](auto& a) { a.drop_mask = mask({14}); }, "drop_mask");
     both_accept("TND", [](auto& a) { a.drop_mask = mask({8}); });
     both_reject("TND", [](auto& a) { a.drop_mask = mask({7}); }, "drop_mask");
-    both_reject("BSND", [](auto& a) { a.drop_mask = tensor(ATTNCHECK_BOOL, {15}); }, "drop_mask");
+    both_reject("BSND", [](auto& a) { a.drop_mask = tensor_without_data(ATTNCHECK_BOOL, {15}); }, "drop_mask");
     both_reject(
         "BSND", [](auto& a) { a.drop_mask = mask({15}), a.drop_mask.rank = 9; }, "drop_mask");
     both_reject(
@@ -626,7 +614,7 @@ TEST(FlashAttentionValidate, MaskShapes) {
     const auto with = [](std::int64_t mode, const std::vector<std::int64_t>& shape) {
         return [=](auto& a) { a.sparse_mode = mode, a.atten_mask = mask(shape); };
     };
-    both_reject("BSND", [](auto& a) { a.atten_mask = tensor(kFp16, {3, 5}); }, "atten_mask");
+    both_reject("BSND", [](auto& a) { a.atten_mask = tensor_without_data(kFp16, {3, 5}); }, "atten_mask");
     for (const std::int64_t mode : {0, 1}) {
         for (const std::vector<std::int64_t>& good : std::vector<std::vector<std::int64_t>>{
                  {3, 5}, {1, 1, 3, 5}, {2, 1, 3, 5}, {2, 4, 3, 5}}) {

@@ -1,11 +1,11 @@
 #include "impl/operators/nsa_compress_attention/validate.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <vector>
+
+#include "rejection_checks.h"
 
 namespace attncheck::impl {
 namespace {
@@ -18,17 +18,6 @@ using Args = attncheck_nsa_compress_attention_args;
 using Change = std::function<void(Args&)>;
 
 // Never dereferenced by the validator, so any non-null address will do.
-std::uint16_t no_data;
-
-attncheck_tensor tensor(std::int32_t dtype, std::vector<std::int64_t> shape) {
-    attncheck_tensor made{};
-    made.data = &no_data;
-    made.dtype = dtype;
-    made.rank = static_cast<std::int32_t>(shape.size());
-    for (std::size_t dim = 0; dim < shape.size(); ++dim) made.shape[dim] = shape[dim];
-    return made;
-}
-
 // T1 = 10, N1 = 8, N2 = 2, D = 48, Dv = 40, C = 30; l = 32, d = 16, l' = 64 (isM = 4), K = 3;
 // (queries, compressed keys) of the sequences: (0, 0), (3, 9), (0, 0), (6, 17), (0, 0).
 const std::int64_t kQueryEnds[] = {0, 3, 3, 9, 9}, kKeyEnds[] = {0, 9, 9, 26, 26},
@@ -37,11 +26,11 @@ const std::int64_t kQueryEnds[] = {0, 3, 3, 9, 9}, kKeyEnds[] = {0, 9, 9, 26, 26
 Args legal_call() {
     constexpr std::int32_t kHalf = ATTNCHECK_BFLOAT16, kFloat = ATTNCHECK_FLOAT32;
     Args a{};
-    a.query = tensor(kHalf, {10, 8, 48});
-    a.key = tensor(kHalf, {30, 2, 48});
-    a.value = tensor(kHalf, {30, 2, 40});
-    a.atten_mask = tensor(ATTNCHECK_BOOL, {6, 17});
-    a.topk_mask = tensor(ATTNCHECK_UINT8, {6, 5});
+    a.query = tensor_without_data(kHalf, {10, 8, 48});
+    a.key = tensor_without_data(kHalf, {30, 2, 48});
+    a.value = tensor_without_data(kHalf, {30, 2, 40});
+    a.atten_mask = tensor_without_data(ATTNCHECK_BOOL, {6, 17});
+    a.topk_mask = tensor_without_data(ATTNCHECK_UINT8, {6, 5});
     a.actual_seq_q_len = {kQueryEnds, 5};
     a.actual_cmp_seq_kv_len = {kKeyEnds, 5};
     a.actual_sel_seq_kv_len = {kSelectedEnds, 5};
@@ -53,22 +42,10 @@ Args legal_call() {
     a.compress_stride = 16;
     a.select_block_size = 64;
     a.select_block_count = 3;
-    a.softmax_max = a.softmax_sum = tensor(kFloat, {10, 8, 8});
-    a.attention_out = tensor(kHalf, {10, 8, 40});
-    a.topk_indices = tensor(ATTNCHECK_INT32, {10, 2, 3});
+    a.softmax_max = a.softmax_sum = tensor_without_data(kFloat, {10, 8, 8});
+    a.attention_out = tensor_without_data(kHalf, {10, 8, 40});
+    a.topk_indices = tensor_without_data(ATTNCHECK_INT32, {10, 2, 3});
     return a;
-}
-
-void expect(const std::optional<Rejection>& rejection, int status, const std::string& parameter,
-            const std::string& value, const std::string& allowed) {
-    ASSERT_TRUE(rejection.has_value()) << parameter << " " << value;
-    EXPECT_EQ(rejection->status, status) << rejection->message;
-    EXPECT_EQ(rejection->parameter, parameter) << rejection->message;
-    EXPECT_EQ(rejection->message.find(parameter + " is "), 0u) << rejection->message;
-    const std::size_t split = rejection->message.find("; allowed: ");
-    ASSERT_NE(split, std::string::npos) << rejection->message;
-    EXPECT_LT(rejection->message.find(value), split) << rejection->message;
-    EXPECT_NE(rejection->message.find(allowed, split), std::string::npos) << rejection->message;
 }
 
 // `change` spoils a legal call.
@@ -76,7 +53,7 @@ void rejects(const Change& change, const std::string& parameter, const std::stri
              const std::string& allowed, int status = kInvalid) {
     Args args = legal_call();
     change(args);
-    expect(validate_nsa_compress_attention(&args), status, parameter, value, allowed);
+    expect_rejected(validate_nsa_compress_attention(&args), status, parameter, value, allowed);
 }
 
 void accepts(const Change& change) {
@@ -136,7 +113,7 @@ const Array kArrays[] = {{"actual_seq_q_len", &Args::actual_seq_q_len},
                          {"actual_sel_seq_kv_len", &Args::actual_sel_seq_kv_len}};
 
 TEST(NsaCompressAttentionValidateTest, AbsentArgumentsAreNullPointers) {
-    expect(validate_nsa_compress_attention(nullptr), kNull, "args", "NULL", "not NULL");
+    expect_rejected(validate_nsa_compress_attention(nullptr), kNull, "args", "NULL", "not NULL");
     for (const auto& [name, field] : kFields)
         rejects([f = field](Args& a) { (a.*f).data = nullptr; }, name, "NULL", "not NULL", kNull);
     for (const auto& [name, field] : kArrays) {
@@ -622,7 +599,7 @@ TEST(NsaCompressAttentionValidateTest, MasksHaveTheLargestExtents) {
         for (const std::int32_t dtype : {ATTNCHECK_BOOL, ATTNCHECK_UINT8})
             accepts([f = field, dtype](Args& a) { (a.*f).dtype = dtype; });
         accepts([f = field](Args& a) {  // absent: nothing else of it is looked at
-            a.*f = tensor(-1, {kInt64Min});
+            a.*f = tensor_without_data(-1, {kInt64Min});
             (a.*f).data = nullptr;
         });
     }

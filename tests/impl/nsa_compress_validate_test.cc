@@ -1,10 +1,10 @@
 #include "impl/operators/nsa_compress/validate.h"
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <limits>
 #include <vector>
+
+#include "rejection_checks.h"
 
 namespace attncheck::impl {
 namespace {
@@ -13,16 +13,7 @@ constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kInt64Min = std::numeric_limits<std::int64_t>::min();
 
 // Never dereferenced by the validator, so any non-null address will do.
-std::uint16_t no_data;
-
-attncheck_tensor tensor(std::vector<std::int64_t> shape) {
-    attncheck_tensor made{};
-    made.data = &no_data;
-    made.dtype = ATTNCHECK_FLOAT16;
-    made.rank = static_cast<std::int32_t>(shape.size());
-    for (std::size_t dim = 0; dim < shape.size(); ++dim) made.shape[dim] = shape[dim];
-    return made;
-}
+attncheck_tensor tensor(std::vector<std::int64_t> shape) { return tensor_without_data(ATTNCHECK_FLOAT16, shape); }
 
 const std::int64_t kLengths[] = {0, 48, 48, 80};  // block 32, stride 16: 0 + 2 + 0 + 1 windows
 
@@ -40,24 +31,12 @@ attncheck_nsa_compress_grad_args gradient_call() {
 using Forward = attncheck_nsa_compress_args;
 using Gradient = attncheck_nsa_compress_grad_args;
 
-void expect(const std::optional<Rejection>& rejection, int status, const std::string& parameter,
-            const std::string& value, const std::string& allowed) {
-    ASSERT_TRUE(rejection.has_value()) << parameter << " " << value;
-    EXPECT_EQ(rejection->status, status) << rejection->message;
-    EXPECT_EQ(rejection->parameter, parameter) << rejection->message;
-    EXPECT_EQ(rejection->message.find(parameter + " is "), 0u) << rejection->message;
-    EXPECT_NE(rejection->message.find(value), std::string::npos) << rejection->message;
-    EXPECT_NE(rejection->message.find(allowed, rejection->message.find("; allowed: ")),
-              std::string::npos)
-        << rejection->message;
-}
-
 void forward_rejects(const std::function<void(Forward&)>& change, int status,
                      const std::string& parameter, const std::string& value,
                      const std::string& allowed) {
     Forward args = forward_call();
     change(args);
-    expect(validate_nsa_compress(&args), status, parameter, value, allowed);
+    expect_rejected(validate_nsa_compress(&args), status, parameter, value, allowed);
 }
 
 void gradient_rejects(const std::function<void(Gradient&)>& change, int status,
@@ -65,7 +44,7 @@ void gradient_rejects(const std::function<void(Gradient&)>& change, int status,
                       const std::string& allowed) {
     Gradient args = gradient_call();
     change(args);
-    expect(validate_nsa_compress_grad(&args), status, parameter, value, allowed);
+    expect_rejected(validate_nsa_compress_grad(&args), status, parameter, value, allowed);
 }
 
 constexpr int kNull = ATTNCHECK_ERR_NULLPTR, kInvalid = ATTNCHECK_ERR_INVALID;
@@ -78,8 +57,8 @@ TEST(NsaCompressValidateTest, LegalCallsPass) {
 }
 
 TEST(NsaCompressValidateTest, AbsentArgumentsAreNullPointers) {
-    expect(validate_nsa_compress(nullptr), kNull, "args", "NULL", "not NULL");
-    expect(validate_nsa_compress_grad(nullptr), kNull, "args", "NULL", "not NULL");
+    expect_rejected(validate_nsa_compress(nullptr), kNull, "args", "NULL", "not NULL");
+    expect_rejected(validate_nsa_compress_grad(nullptr), kNull, "args", "NULL", "not NULL");
     forward_rejects([](Forward& a) { a.input.data = nullptr; }, kNull, "input", "NULL", "not NULL");
     forward_rejects([](Forward& a) { a.weight.data = nullptr; }, kNull, "weight", "NULL",
                     "not NULL");

@@ -1,10 +1,10 @@
 #include "impl/operators/nsa_selected_attention/validate.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <vector>
+
+#include "rejection_checks.h"
 
 namespace attncheck::impl {
 namespace {
@@ -17,17 +17,6 @@ using Forward = attncheck_nsa_selected_attention_args;
 using Gradient = attncheck_nsa_selected_attention_grad_args;
 
 // Never dereferenced by the validator, so any non-null address will do.
-std::uint16_t no_data;
-
-attncheck_tensor tensor(std::int32_t dtype, std::vector<std::int64_t> shape) {
-    attncheck_tensor made{};
-    made.data = &no_data;
-    made.dtype = dtype;
-    made.rank = static_cast<std::int32_t>(shape.size());
-    for (std::size_t dim = 0; dim < shape.size(); ++dim) made.shape[dim] = shape[dim];
-    return made;
-}
-
 // T1 = 10, N1 = 4, N2 = 2, D = 192, Dv = 128, block 32, count 2; (queries, keys) of the sequences:
 // (0, 0), (3, 64), (2, 0), (4, 96); one query and 8 keys beyond.
 const std::int64_t kQueryEnds[] = {0, 3, 5, 9}, kKeyEnds[] = {0, 64, 64, 160};
@@ -39,7 +28,7 @@ struct Lists {
         for (const int row : {3, 4, 9}) std::fill_n(values.begin() + row * 4, 4, -7);
     }
     attncheck_tensor view() {
-        attncheck_tensor made = tensor(ATTNCHECK_INT32, {10, 2, 2});
+        attncheck_tensor made = tensor_without_data(ATTNCHECK_INT32, {10, 2, 2});
         made.data = values.data();
         made.strides[0] = 4, made.strides[1] = 2, made.strides[2] = 1;
         return made;
@@ -50,9 +39,9 @@ template <class Args>
 Args legal_call(Lists& lists) {
     constexpr std::int32_t kHalf = ATTNCHECK_FLOAT16, kFloat = ATTNCHECK_FLOAT32;
     Args a{};
-    a.query = tensor(kHalf, {10, 4, 192});
-    a.key = tensor(kHalf, {168, 2, 192});
-    a.value = tensor(kHalf, {168, 2, 128});
+    a.query = tensor_without_data(kHalf, {10, 4, 192});
+    a.key = tensor_without_data(kHalf, {168, 2, 192});
+    a.value = tensor_without_data(kHalf, {168, 2, 128});
     a.topk_indices = lists.view();
     a.actual_seq_q_len = {kQueryEnds, 4};
     a.actual_seq_kv_len = {kKeyEnds, 4};
@@ -62,8 +51,8 @@ Args legal_call(Lists& lists) {
     a.sparse_mode = 2;
     a.selected_block_size = 32;
     a.selected_block_count = 2;
-    a.softmax_max = a.softmax_sum = tensor(kFloat, {10, 4, 8});
-    a.attention_out = tensor(kHalf, {10, 4, 128});
+    a.softmax_max = a.softmax_sum = tensor_without_data(kFloat, {10, 4, 8});
+    a.attention_out = tensor_without_data(kHalf, {10, 4, 128});
     if constexpr (std::is_same_v<Args, Gradient>) {
         a.attention_out_grad = a.attention_out;
         a.dq = a.query, a.dk = a.key, a.dv = a.value;
@@ -76,18 +65,6 @@ std::optional<Rejection> validate(const Gradient& a) {
     return validate_nsa_selected_attention_grad(&a);
 }
 
-void expect(const std::optional<Rejection>& rejection, int status, const std::string& parameter,
-            const std::string& value, const std::string& allowed) {
-    ASSERT_TRUE(rejection.has_value()) << parameter << " " << value;
-    EXPECT_EQ(rejection->status, status) << rejection->message;
-    EXPECT_EQ(rejection->parameter, parameter) << rejection->message;
-    EXPECT_EQ(rejection->message.find(parameter + " is "), 0u) << rejection->message;
-    const std::size_t split = rejection->message.find("; allowed: ");
-    ASSERT_NE(split, std::string::npos) << rejection->message;
-    EXPECT_LT(rejection->message.find(value), split) << rejection->message;
-    EXPECT_NE(rejection->message.find(allowed, split), std::string::npos) << rejection->message;
-}
-
 // change(args) spoils a legal call.
 template <class Args, class Change>
 void rejects(const Change& change, const std::string& parameter, const std::string& value,
@@ -95,7 +72,7 @@ void rejects(const Change& change, const std::string& parameter, const std::stri
     Lists lists;
     Args args = legal_call<Args>(lists);
     change(args);
-    expect(validate(args), status, parameter, value, allowed);
+    expect_rejected(validate(args), status, parameter, value, allowed);
 }
 
 template <class Change>
@@ -263,19 +240,19 @@ TEST(NsaSelectedAttentionCallTest, LegalCallsPass) {
     both_accept([](auto& a) { a.scale_value = 1e-300; });
     both_accept([](auto& a) { a.sparse_mode = 0; });
     both_accept([](auto& a) {  // a mask of any size, the smallest included
-        a.atten_mask = tensor(ATTNCHECK_BOOL, {0, 0});
+        a.atten_mask = tensor_without_data(ATTNCHECK_BOOL, {0, 0});
     });
-    both_accept([](auto& a) { a.atten_mask = tensor(ATTNCHECK_UINT8, {2048, 2048}); });
+    both_accept([](auto& a) { a.atten_mask = tensor_without_data(ATTNCHECK_UINT8, {2048, 2048}); });
     both_accept([](auto& a) {
-        a.atten_mask = tensor(ATTNCHECK_UINT8, {4, 96});
+        a.atten_mask = tensor_without_data(ATTNCHECK_UINT8, {4, 96});
         a.sparse_mode = 0;
     });
     both_accept([](auto& a) {  // absent: nothing else of it is looked at
-        a.atten_mask = tensor(-1, {kInt64Min});
+        a.atten_mask = tensor_without_data(-1, {kInt64Min});
         a.atten_mask.data = nullptr;
     });
-    expect(validate_nsa_selected_attention(nullptr), kNull, "args", "NULL", "not NULL");
-    expect(validate_nsa_selected_attention_grad(nullptr), kNull, "args", "NULL", "not NULL");
+    expect_rejected(validate_nsa_selected_attention(nullptr), kNull, "args", "NULL", "not NULL");
+    expect_rejected(validate_nsa_selected_attention_grad(nullptr), kNull, "args", "NULL", "not NULL");
 }
 
 TEST(NsaSelectedAttentionCallTest, LayoutIsExactlyTnd) {
@@ -514,7 +491,7 @@ TEST(NsaSelectedAttentionCallTest, LengthsAreCumulativeAndFit) {
         both_reject(
             [&](auto& a) {
                 a.actual_seq_kv_len = {row.values.data(), 4};
-                a.atten_mask = tensor(0, {1});  // looked at later
+                a.atten_mask = tensor_without_data(0, {1});  // looked at later
             },
             "actual_seq_kv_len", row.shown, row.allowed);
     }
@@ -529,18 +506,18 @@ TEST(NsaSelectedAttentionCallTest, Mask) {
     for (const std::int32_t rank : {-1, 0, 1, 3, 9}) {
         both_reject(
             [&](auto& a) {
-                a.atten_mask = tensor(ATTNCHECK_FLOAT32, {4, 96});
+                a.atten_mask = tensor_without_data(ATTNCHECK_FLOAT32, {4, 96});
                 a.atten_mask.rank = rank;
             },
             name, "rank " + std::to_string(rank), "rank 2");
     }
     for (const std::int32_t dtype : {ATTNCHECK_FLOAT32, ATTNCHECK_FLOAT16, ATTNCHECK_INT32}) {
-        both_reject([&](auto& a) { a.atten_mask = tensor(dtype, {-1, 96}); }, name, "of dtype",
+        both_reject([&](auto& a) { a.atten_mask = tensor_without_data(dtype, {-1, 96}); }, name, "of dtype",
                     "12 (bool) or 4 (uint8)");
     }
-    both_reject([](auto& a) { a.atten_mask = tensor(ATTNCHECK_BOOL, {-1, 96}); }, name, "extent -1",
+    both_reject([](auto& a) { a.atten_mask = tensor_without_data(ATTNCHECK_BOOL, {-1, 96}); }, name, "extent -1",
                 ">= 0");
-    both_reject([](auto& a) { a.atten_mask = tensor(ATTNCHECK_BOOL, {1, kInt64Min}); }, name,
+    both_reject([](auto& a) { a.atten_mask = tensor_without_data(ATTNCHECK_BOOL, {1, kInt64Min}); }, name,
                 "extent -", ">= 0");
     for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{4, 95},
                                      {5, 96},
@@ -551,7 +528,7 @@ TEST(NsaSelectedAttentionCallTest, Mask) {
         both_reject(
             [&, r = rows, c = cols](auto& a) {
                 a.sparse_mode = 0;
-                a.atten_mask = tensor(ATTNCHECK_BOOL, {r, c});
+                a.atten_mask = tensor_without_data(ATTNCHECK_BOOL, {r, c});
                 a.softmax_max.shape[2] = 8;
             },
             name, "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]", "[4, 96]");
@@ -577,7 +554,7 @@ TEST(NsaSelectedAttentionCallTest, OutputShapesComeBeforeTheValuesOfTheLists) {
     }
     both_reject(  // the mask comes before them
         [](auto& a) {
-            a.atten_mask = tensor(ATTNCHECK_BOOL, {-1, 1});
+            a.atten_mask = tensor_without_data(ATTNCHECK_BOOL, {-1, 1});
             if constexpr (requires { a.dq; }) {
                 a.dq.shape[0] = a.dk.shape[0] = a.dv.shape[0] = 0;
             } else {

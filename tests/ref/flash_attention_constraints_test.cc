@@ -10,7 +10,7 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "ref/constraints/constraints.h"
+#include "constraint_arguments.h"
 
 namespace attncheck::ref {
 namespace {
@@ -18,10 +18,7 @@ namespace {
 using Int = std::int64_t;
 using Shape = std::vector<Int>;
 
-constexpr Int kMin = std::numeric_limits<Int>::min(), kMax = std::numeric_limits<Int>::max();
 constexpr Int kMebi = 1 << 20;
-constexpr std::int32_t kFp32 = 0, kFp16 = 1, kInt32 = 3, kUint8 = 4, kInt64 = 9, kBool = 12,
-                       kBf16 = 27, kE5m2 = 35, kE4m3 = 36;
 
 /// A call of one direction.
 struct Call : FlashAttentionArguments {
@@ -44,16 +41,6 @@ std::string verdict(const Call& call) {
     const Ruling ruling = rule(call);
     return (ruling.either_status ? "?" : "") + std::string(ruling.status == kAbsent ? "!" : "") +
            ruling.parameter;
-}
-
-TensorArgument tensor(Shape shape, std::int32_t dtype) {
-    const auto rank = static_cast<std::int32_t>(shape.size());
-    return {true, dtype, rank, std::move(shape)};
-}
-
-ArrayArgument array(std::vector<Int> values) {
-    const auto size = static_cast<Int>(values.size());
-    return {true, size, std::move(values)};
 }
 
 /// What a call is made from; build() makes the shapes follow from it.
@@ -102,7 +89,7 @@ Call build(const Problem& p) {
                       : Shape{p.batch, p.num_query_heads, p.query_rows, 8},
                kFp32);
     if (p.gradient) c.dy = c.attention, c.dq = c.query, c.dk = c.key, c.dv = c.value;
-    if (packed) c.actual_seq_q_len = array(p.query_ends), c.actual_seq_kv_len = array(p.kv_ends);
+    if (packed) c.actual_seq_q_len = int_array(p.query_ends), c.actual_seq_kv_len = int_array(p.kv_ends);
     c.scale_value = 0.25;
     c.head_num = p.num_query_heads;
     c.input_layout = p.layout;
@@ -121,8 +108,8 @@ Call rich(const Problem& p) {
     c.drop_mask = packed ? tensor({24}, kUint8) : tensor({2, 40}, kUint8);
     c.atten_mask = packed ? tensor({3072, 2048}, kBool) : tensor({3, 1, 5, 7}, kUint8);
     c.pre_tokens = 2, c.next_tokens = 1;
-    if (packed) c.sparse_mode = 6, c.prefix = array({2, 1, 0});
-    if (p.layout == "BNSD") c.sparse_mode = 5, c.prefix = array({2, 7, 4});
+    if (packed) c.sparse_mode = 6, c.prefix = int_array({2, 1, 0});
+    if (p.layout == "BNSD") c.sparse_mode = 5, c.prefix = int_array({2, 7, 4});
     return c;
 }
 
@@ -345,7 +332,7 @@ using ArrayMember = ArrayArgument FlashAttentionArguments::*;
 void add_values(Rules& rules, ArrayMember m, const char* name, std::vector<Int> values,
                 std::vector<std::string> words) {
     rules.push_back(
-        {kInvalid, name, std::move(words), [m, values](Call& c) { c.*m = array(values); }});
+        {kInvalid, name, std::move(words), [m, values](Call& c) { c.*m = int_array(values); }});
 }
 
 void add_length_arrays(Rules& rules, const Call& base) {
@@ -660,7 +647,7 @@ TEST_P(FlashAttentionRules, AcceptDtypesAttributesAndStrings) {
 TEST_P(FlashAttentionRules, LookAtNothingElseWithoutMask) {
     Call c = build(problem());
     const ArrayArgument ignored[] = {
-        {}, array({-1}), {true, -7, {}}, {true, kMax, {}}, {false, 5, {}}};
+        {}, int_array({-1}), {true, -7, {}}, {true, kMax, {}}, {false, 5, {}}};
     for (const ArrayArgument& array_of_any_size : ignored)
         for (const Int token : {Int{0}, Int{-1}, kMin, kMax})
             for (Int mode = 0; mode <= 8; ++mode) {
@@ -683,8 +670,8 @@ TEST_P(FlashAttentionRules, ReadMasks) {
         if (packed() && batch == 1) p.query_ends = {5}, p.kv_ends = {5};
         Call c = build(p);
         c.sparse_mode = mode, c.atten_mask = tensor(shape, kUint8);
-        c.prefix = array(packed() ? std::vector<Int>{1, 1, 0} : std::vector<Int>(3, 7));
-        if (batch == 1) c.prefix = array({3});
+        c.prefix = int_array(packed() ? std::vector<Int>{1, 1, 0} : std::vector<Int>(3, 7));
+        if (batch == 1) c.prefix = int_array({3});
         const std::string found = verdict(c);
         EXPECT_TRUE(found.empty() || found == "atten_mask") << found;
         return found.empty();
@@ -810,19 +797,19 @@ TEST_P(FlashAttentionRules, TakePrefixes) {
     if (!packed()) {
         EXPECT_EQ(verdict(masked(p, 5)), "");  // without
         p.query_rows = 9;                      // more queries than keys: from 0
-        c = masked(p, 5), c.prefix = array({0, 7, 3});
+        c = masked(p, 5), c.prefix = int_array({0, 7, 3});
         EXPECT_EQ(verdict(c), "");
         c.prefix.values[1] = 8;
         EXPECT_EQ(verdict(c), "prefix");
         p.batch = 0;
-        c = masked(p, 6), c.prefix = array({});
+        c = masked(p, 6), c.prefix = int_array({});
         EXPECT_EQ(verdict(c), "");
     }
     p = problem();
     p.query_rows = 9, p.kv_ends = {1, 2, 4};  // more queries than keys in batch 0, TND: 2 and 1
     c = masked(p, 6);
     for (const Int value : {0, 1, -1}) {
-        c.prefix = array({value, 1, 1});
+        c.prefix = int_array({value, 1, 1});
         EXPECT_EQ(verdict(c), value < 0 ? "prefix" : "") << value;
     }
     for (const Int batch : {2048, 2049}) {
@@ -831,7 +818,7 @@ TEST_P(FlashAttentionRules, TakePrefixes) {
         if (packed())
             p.query_ends.assign(static_cast<std::size_t>(batch), 0), p.kv_ends = p.query_ends;
         c = masked(p, 6);
-        c.prefix = array(std::vector<Int>(static_cast<std::size_t>(batch), packed() ? 0 : 2));
+        c.prefix = int_array(std::vector<Int>(static_cast<std::size_t>(batch), packed() ? 0 : 2));
         EXPECT_EQ(verdict(c), batch == 2048 ? "" : "prefix");
         c.sparse_mode = 2, c.atten_mask.shape = {2048, 2048};
         EXPECT_EQ(verdict(c), "");
@@ -1080,9 +1067,9 @@ TEST_P(FlashAttentionSequenceRules, ReadPlainPositionBiasesOfEqualLengths) {
         EXPECT_EQ(verdict(c), c.pse_name());
     }
     c.pse = tensor({1, 6, 3, 2}, kFp16);
-    c.actual_seq_q_len = array({3, 6, 8});
+    c.actual_seq_q_len = int_array({3, 6, 8});
     EXPECT_EQ(verdict(c), c.pse_name());
-    c.actual_seq_q_len = array({3, 6, 9}), c.actual_seq_kv_len = array({2, 4, 5});
+    c.actual_seq_q_len = int_array({3, 6, 9}), c.actual_seq_kv_len = int_array({2, 4, 5});
     EXPECT_EQ(verdict(c), c.pse_name());
 }
 
@@ -1104,10 +1091,10 @@ TEST_P(FlashAttentionSequenceRules, RequireAlignmentInModeEight) {
     p.query_ends = {5, 8, 10}, p.kv_ends = {3, 6, 8};  // 2 queries more in sequence 0
     c = with_slopes(8);
     EXPECT_EQ(verdict(c), c.pse_name());
-    c.kv_start_idx = array({2, -9}), c.q_start_idx = array({0});
+    c.kv_start_idx = int_array({2, -9}), c.q_start_idx = int_array({0});
     EXPECT_EQ(verdict(c), "");
     for (const auto& [q, kv] : {std::pair{kMax - 2, kMax}, {kMin, kMin + 2}, {Int{-2}, Int{0}}}) {
-        c.q_start_idx = array({q}), c.kv_start_idx = array({kv});
+        c.q_start_idx = int_array({q}), c.kv_start_idx = int_array({kv});
         EXPECT_EQ(verdict(c), "");
     }
     for (const auto& [q, kv] : {std::pair{Int{0}, Int{1}},
@@ -1116,17 +1103,17 @@ TEST_P(FlashAttentionSequenceRules, RequireAlignmentInModeEight) {
                                 {kMax, kMin},
                                 {kMin, kMax},
                                 {Int{0}, Int{3}}}) {
-        c.q_start_idx = array({q}), c.kv_start_idx = array({kv});
+        c.q_start_idx = int_array({q}), c.kv_start_idx = int_array({kv});
         EXPECT_EQ(verdict(c), c.pse_name()) << q << ' ' << kv;
     }
-    c.kv_start_idx = array({2});
-    const ArrayArgument no_start[] = {{}, array({}), {false, 1, {}}, {false, kMin, {}}};
+    c.kv_start_idx = int_array({2});
+    const ArrayArgument no_start[] = {{}, int_array({}), {false, 1, {}}, {false, kMin, {}}};
     for (const ArrayArgument& q : no_start) {  // then neither counts
         c.q_start_idx = q;
         EXPECT_EQ(verdict(c), c.pse_name());
     }
     for (const Int size : {Int{-1}, kMin}) {
-        c.q_start_idx = array({0}), c.kv_start_idx = {true, size, {}};
+        c.q_start_idx = int_array({0}), c.kv_start_idx = {true, size, {}};
         EXPECT_EQ(verdict(c), "kv_start_idx");
         c.q_start_idx = {true, size, {}};
         EXPECT_EQ(verdict(c), "q_start_idx");
@@ -1134,12 +1121,12 @@ TEST_P(FlashAttentionSequenceRules, RequireAlignmentInModeEight) {
         EXPECT_EQ(verdict(c), c.pse_name());  // not aligned; start indices are those of slopes
         c.pse_type = 2, c.pse = tensor({6}, kFp32);
     }
-    c.kv_start_idx = array({2});
-    c.q_start_idx = array({0}), c.pse_type = 0;  // start indices are those of slopes
+    c.kv_start_idx = int_array({2});
+    c.q_start_idx = int_array({0}), c.pse_type = 0;  // start indices are those of slopes
     c.pse = tensor({6 * 8}, kFp16);
     EXPECT_EQ(verdict(c), c.pse_name());
     p = square(problem(), 3);
-    c = with_slopes(8), c.q_start_idx = array({1}), c.kv_start_idx = array({0});
+    c = with_slopes(8), c.q_start_idx = int_array({1}), c.kv_start_idx = int_array({0});
     EXPECT_EQ(verdict(c), c.pse_name());
     c.atten_mask.present = false;
     EXPECT_EQ(verdict(c), "");                         // nothing to align without a mask
@@ -1422,9 +1409,9 @@ TEST_P(FlashAttentionRules, SurviveGarbage) {
                     const std::size_t other = field - all.size();
                     if (other == 0) fill(c.pse), fill(c.atten_mask);
                     if (other == 1) fill(c.drop_mask);
-                    if (other == 2) c.actual_seq_q_len = array({0, first, second});
-                    if (other == 3) c.actual_seq_kv_len = array({0, first, second});
-                    if (other == 4) c.prefix = array({0, first, second});
+                    if (other == 2) c.actual_seq_q_len = int_array({0, first, second});
+                    if (other == 3) c.actual_seq_kv_len = int_array({0, first, second});
+                    if (other == 4) c.prefix = int_array({0, first, second});
                     if (other == 5) c.head_num = first, fill(c.query);
                     if (other == 6) fill(c.query), fill(c.key), fill(c.value);
                     if (other >= 7) c.pre_tokens = first, c.next_tokens = second;

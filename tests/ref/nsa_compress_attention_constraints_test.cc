@@ -10,26 +10,14 @@
 #include <limits>
 #include <stdexcept>
 
+#include "constraint_arguments.h"
+
 namespace attncheck::ref {
 namespace {
 
-constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-constexpr std::int32_t kFp32 = 0, kFp16 = 1, kInt32 = 3, kUint8 = 4, kInt64 = 9, kBool = 12,
-                       kBf16 = 27;
 
 using Arguments = CompressAttentionArguments;
 using Shape = std::vector<std::int64_t>;
-
-TensorArgument tensor(Shape shape, std::int32_t dtype = kFp16) {
-    const auto rank = static_cast<std::int32_t>(shape.size());
-    return {true, dtype, rank, std::move(shape)};
-}
-
-ArrayArgument lengths(std::vector<std::int64_t> values) {
-    const auto size = static_cast<std::int64_t>(values.size());
-    return {true, size, std::move(values)};
-}
 
 /// What a call is made from; build() makes the shapes follow from it.
 struct Problem {
@@ -58,9 +46,9 @@ Arguments build(const Problem& p) {
     a.query = tensor({p.query_tokens, p.num_query_heads, p.head_dim}, p.dtype);
     a.key = tensor({p.keys, p.num_kv_heads, p.head_dim}, p.dtype);
     a.value = tensor({p.keys, p.num_kv_heads, p.value_dim}, p.dtype);
-    a.actual_seq_q_len = lengths(p.query_lengths);
-    a.actual_cmp_seq_kv_len = lengths(p.cmp_lengths);
-    a.actual_sel_seq_kv_len = lengths(p.select_lengths);
+    a.actual_seq_q_len = int_array(p.query_lengths);
+    a.actual_cmp_seq_kv_len = int_array(p.cmp_lengths);
+    a.actual_sel_seq_kv_len = int_array(p.select_lengths);
     a.scale_value = 0.1;
     a.head_num = p.num_query_heads;
     a.input_layout = "TND";
@@ -281,7 +269,7 @@ void add_length_arrays(Rules& rules) {
                 size(value, "the size of actual_seq_q_len = 3");
         for (const WrongLengths& entry : wrong[which])
             rules.push_back({kInvalid, each.name, entry.words,
-                             [=](Arguments& a) { a.*each.array = lengths(entry.values); }});
+                             [=](Arguments& a) { a.*each.array = int_array(entry.values); }});
     }
 }
 
@@ -501,7 +489,7 @@ TEST(CompressAttentionRules, SurviveGarbage) {
                 Arguments a = legal();
                 if (field < all.size()) (a.*all[field].tensor).shape = {first, second, first};
                 const std::size_t other = field - all.size();
-                if (other < 3) a.*kArrays[other].array = lengths({0, first, second});
+                if (other < 3) a.*kArrays[other].array = int_array({0, first, second});
                 if (other == 3) a.compress_stride = first, a.compress_block_size = second;
                 if (other == 4) a.select_block_size = first, a.select_block_count = second;
                 if (other == 5) a.head_num = a.query.shape[1] = first, a.key.shape[1] = second;

@@ -2,27 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <limits>
 
-#include "ref/constraints/constraints.h"
+#include "constraint_arguments.h"
 #include "ref/numbers/dtype.h"
 
 namespace attncheck::ref {
 namespace {
 
-constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-constexpr std::int32_t kFp32 = 0, kFp16 = 1, kBf16 = 27;
-
-TensorArgument tensor(std::vector<std::int64_t> shape) {
-    const auto rank = static_cast<std::int32_t>(shape.size());
-    return {true, kFp16, rank, std::move(shape)};
-}
-
-ArrayArgument lengths(std::vector<std::int64_t> values) {
-    const auto size = static_cast<std::int64_t>(values.size());
-    return {true, size, std::move(values)};
-}
 
 /// T = 128, N = 4, D = 32, lengths 64 and 64: C = 3 + 3.
 CompressArguments legal_forward() {
@@ -30,7 +16,7 @@ CompressArguments legal_forward() {
     a.input = tensor({128, 4, 32});
     a.weight = tensor({32, 4});
     a.output = tensor({6, 4, 32});
-    a.act_seq_len = lengths({64, 128});
+    a.act_seq_len = int_array({64, 128});
     a.layout = "TND";
     a.compress_block_size = 32;
     a.compress_stride = 16;
@@ -42,7 +28,7 @@ CompressGradArguments legal_grad() {
     a.output_grad = tensor({6, 4, 32});
     a.input = a.input_grad = tensor({128, 4, 32});
     a.weight = a.weight_grad = tensor({32, 4});
-    a.act_seq_len = lengths({64, 128});
+    a.act_seq_len = int_array({64, 128});
     a.layout = "TND";
     a.compress_block_size = 32;
     a.compress_stride = 16;
@@ -112,18 +98,18 @@ const std::vector<Broken<Forward>>& forward_rules() {
         {[](Forward& a) { a.input.shape[0] = kMax / 128 + 1; }, kInvalid, "input", {"int64"}},
         {[](Forward& a) { a.weight.shape[0] = 48; }, kInvalid, "weight", {"[48,4]", "[32,4]"}},
         {[](Forward& a) { a.weight.shape[1] = 1; }, kInvalid, "weight", {"[32,1]", "[32,4]"}},
-        {[](Forward& a) { a.act_seq_len = lengths({}); }, kInvalid, "act_seq_len", {"size 0"}},
+        {[](Forward& a) { a.act_seq_len = int_array({}); }, kInvalid, "act_seq_len", {"size 0"}},
         {[](Forward& a) { a.act_seq_len.size = -3; }, kInvalid, "act_seq_len", {"size -3"}},
-        {[](Forward& a) { a.act_seq_len = lengths({-1, 128}); }, kInvalid, "act_seq_len", {"-1"}},
-        {[](Forward& a) { a.act_seq_len = lengths({64, 63}); },
+        {[](Forward& a) { a.act_seq_len = int_array({-1, 128}); }, kInvalid, "act_seq_len", {"-1"}},
+        {[](Forward& a) { a.act_seq_len = int_array({64, 63}); },
          kInvalid,
          "act_seq_len",
          {"63", "index 1", "64"}},
-        {[](Forward& a) { a.act_seq_len = lengths({64, 129}); },
+        {[](Forward& a) { a.act_seq_len = int_array({64, 129}); },
          kInvalid,
          "act_seq_len",
          {"129", "T = 128"}},
-        {[](Forward& a) { a.act_seq_len = lengths({kMax, kMin}); }, kInvalid, "act_seq_len", {}},
+        {[](Forward& a) { a.act_seq_len = int_array({kMax, kMin}); }, kInvalid, "act_seq_len", {}},
         {[](Forward& a) { a.output.shape[0] = 7; }, kInvalid, "output", {"[7,4,32]", "[6,4,32]"}},
         {[](Forward& a) { a.output.shape[1] = 3; }, kInvalid, "output", {"[6,3,32]"}},
         {[](Forward& a) { a.output.shape[2] = 16; }, kInvalid, "output", {"[6,4,16]"}},
@@ -162,9 +148,9 @@ const std::vector<Broken<Grad>>& grad_rules() {
         {[](Grad& a) { a.input.shape[2] = 24; }, kInvalid, "input", {"D = 24"}},
         {[](Grad& a) { a.weight.shape[0] = 16; }, kInvalid, "weight", {"[16,4]", "[32,4]"}},
         {[](Grad& a) { a.act_seq_len = {false, -1, {}}; }, kInvalid, "act_seq_len", {"size -1"}},
-        {[](Grad& a) { a.act_seq_len = lengths({}); }, kInvalid, "act_seq_len", {"size 0"}},
-        {[](Grad& a) { a.act_seq_len = lengths({80, 64}); }, kInvalid, "act_seq_len", {"64", "80"}},
-        {[](Grad& a) { a.act_seq_len = lengths({64, 144}); }, kInvalid, "act_seq_len", {"144"}},
+        {[](Grad& a) { a.act_seq_len = int_array({}); }, kInvalid, "act_seq_len", {"size 0"}},
+        {[](Grad& a) { a.act_seq_len = int_array({80, 64}); }, kInvalid, "act_seq_len", {"64", "80"}},
+        {[](Grad& a) { a.act_seq_len = int_array({64, 144}); }, kInvalid, "act_seq_len", {"144"}},
         {[](Grad& a) { a.output_grad.shape[0] = 5; }, kInvalid, "output_grad", {"[6,4,32]"}},
         {[](Grad& a) { a.input_grad.shape[0] = 127; }, kInvalid, "input_grad", {"[128,4,32]"}},
         {[](Grad& a) { a.weight_grad.shape[1] = 5; }, kInvalid, "weight_grad", {"[32,4]"}},
@@ -198,13 +184,13 @@ TEST(CompressRules, AcceptTheLimits) {
     a.compress_stride = 32;  // equal to the block: legal in the forward only
     a.output.shape[0] = 4;
     EXPECT_EQ(rule_nsa_compress(a).message, "");
-    a.act_seq_len = lengths({0, 0, 31, 62, 62, 93});  // no sequence holds a block
+    a.act_seq_len = int_array({0, 0, 31, 62, 62, 93});  // no sequence holds a block
     a.output.shape[0] = 0;
     EXPECT_EQ(rule_nsa_compress(a).message, "");
     a.input = tensor({kMax / (128 * 256), 128, 256});
     a.weight = tensor({128, 128});
     a.compress_block_size = 128;
-    a.act_seq_len = lengths({kMax / (128 * 256)});
+    a.act_seq_len = int_array({kMax / (128 * 256)});
     a.compress_stride = 16;
     a.output = tensor({(kMax / (128 * 256) - 128) / 16 + 1, 128, 256});
     for (TensorArgument* t : {&a.input, &a.weight, &a.output}) t->dtype = kBf16;
@@ -213,7 +199,7 @@ TEST(CompressRules, AcceptTheLimits) {
     a.input = tensor({1, 1, 16});
     a.weight = tensor({16, 1});
     a.output = tensor({0, 1, 16});
-    a.act_seq_len = lengths({1});
+    a.act_seq_len = int_array({1});
     EXPECT_EQ(rule_nsa_compress(a).message, "");
 }
 
@@ -228,7 +214,7 @@ TEST(CompressGradRules, AcceptAbsentLayoutAndLengths) {
     a.act_seq_len = {};  // one sequence of 128 tokens: 7 blocks
     a.output_grad.shape[0] = 7;
     EXPECT_EQ(rule_nsa_compress_grad(a).message, "");
-    a.act_seq_len = lengths({0, 31});
+    a.act_seq_len = int_array({0, 31});
     a.output_grad.shape[0] = 0;
     EXPECT_EQ(rule_nsa_compress_grad(a).message, "");
 }
@@ -274,8 +260,8 @@ TEST(CompressRules, SurviveGarbage) {
                 if (field == 0) a.compress_block_size = first, a.compress_stride = second;
                 if (field == 1) a.input.shape = {first, second, 16};
                 if (field == 2) a.input.shape = {1, first, second};
-                if (field == 3) a.act_seq_len = lengths({first, second});
-                if (field == 4) a.input.shape[0] = first, a.act_seq_len = lengths({0, second});
+                if (field == 3) a.act_seq_len = int_array({first, second});
+                if (field == 4) a.input.shape[0] = first, a.act_seq_len = int_array({0, second});
                 if (field == 5) a.output_grad.shape = {first, second, first};
                 const Ruling ruling = rule_nsa_compress_grad(a);
                 EXPECT_TRUE(ruling.status == kAccepted || ruling.status == kInvalid);
@@ -305,7 +291,7 @@ TEST(Clauses, AreNamedWithoutValuesBySideAndPlace) {
     EXPECT_EQ(weight({4, 32}), "weight: [compress_block_size,N] = # | extents swapped");
     EXPECT_EQ(weight({32, 5}), "weight: [compress_block_size,N] = # | extent 1 above");
     const auto ends = [&](std::vector<std::int64_t> values) {
-        return clause([&](auto& a) { a.act_seq_len = lengths(std::move(values)); });
+        return clause([&](auto& a) { a.act_seq_len = int_array(std::move(values)); });
     };
     const std::string order = "act_seq_len: non-negative, non-decreasing values, here at least #";
     EXPECT_EQ(ends({64, 32, 128}), order + " | decreasing | sequence: inner");

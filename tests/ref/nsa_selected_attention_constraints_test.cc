@@ -8,29 +8,15 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "ref/constraints/constraints.h"
+#include "constraint_arguments.h"
 
 namespace attncheck::ref {
 namespace {
 
-constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMebi = 1 << 20;
-constexpr std::int32_t kFp32 = 0, kFp16 = 1, kInt32 = 3, kUint8 = 4, kInt64 = 9, kBool = 12,
-                       kBf16 = 27;
 
 using Forward = SelectedAttentionArguments;
 using Grad = SelectedAttentionGradArguments;
-
-TensorArgument tensor(std::vector<std::int64_t> shape, std::int32_t dtype = kFp16) {
-    const auto rank = static_cast<std::int32_t>(shape.size());
-    return {true, dtype, rank, std::move(shape)};
-}
-
-ArrayArgument lengths(std::vector<std::int64_t> values) {
-    const auto size = static_cast<std::int64_t>(values.size());
-    return {true, size, std::move(values)};
-}
 
 /// What a call is made from; build() makes the shapes follow from it.
 struct Problem {
@@ -48,8 +34,8 @@ void build_common(const Problem& p, Arguments& a) {
     a.topk_indices = tensor({p.query_tokens, p.num_kv_heads, p.block_count}, kInt32);
     a.attention_out = tensor({p.query_tokens, p.num_query_heads, p.value_dim}, p.dtype);
     a.softmax_max = a.softmax_sum = tensor({p.query_tokens, p.num_query_heads, 8}, kFp32);
-    a.actual_seq_q_len = lengths(p.query_lengths);
-    a.actual_seq_kv_len = lengths(p.kv_lengths);
+    a.actual_seq_q_len = int_array(p.query_lengths);
+    a.actual_seq_kv_len = int_array(p.kv_lengths);
     a.scale_value = 0.1;
     a.head_num = p.num_query_heads;
     a.input_layout = "TND";
@@ -279,7 +265,7 @@ void add_lengths(Rules<A>& rules, ArrayArgument A::* array, const char* name,
                  const std::vector<WrongLengths>& wrong) {
     for (const auto& [values, words] : wrong)
         rules.push_back({kInvalid, name, words,
-                         [array, values = values](A& a) { a.*array = lengths(values); }});
+                         [array, values = values](A& a) { a.*array = int_array(values); }});
 }
 
 template <class A>
@@ -564,8 +550,8 @@ TYPED_TEST(SelectedAttentionRules, SurviveGarbage) {
                 TypeParam a = legal<TypeParam>();
                 if (field < all.size()) (a.*all[field].tensor).shape = {first, second, first};
                 const std::size_t other = field - all.size();
-                if (other == 0) a.actual_seq_q_len = lengths({0, first, second});
-                if (other == 1) a.actual_seq_kv_len = lengths({0, first, second});
+                if (other == 0) a.actual_seq_q_len = int_array({0, first, second});
+                if (other == 1) a.actual_seq_kv_len = int_array({0, first, second});
                 if (other == 2) a.selected_block_size = first, a.selected_block_count = second;
                 if (other == 3) a.head_num = a.query.shape[1] = first, a.key.shape[1] = second;
                 const Ruling ruling = rule(a);

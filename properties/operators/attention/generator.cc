@@ -38,8 +38,6 @@ void sample_shape(Random& random, Spec& spec) {
     draw_lengths(spec, random, is_packed(spec));
 }
 
-constexpr Int kBeyond16Bits = 33'001;
-
 /// Long and thin: a case costs what a short one does.
 void make_long(Random& random, Spec& spec) {
     const Int length = random.pick<Int>({1023, 1024, 1025, 2047, 2049, 4097, kBeyond16Bits, kBeyond16Bits, kBeyond16Bits});
@@ -209,6 +207,8 @@ Spec sample_neutral(const Schema& schema, Random& random, int size, Profile prof
             make_large_group(random, spec);
         else if (random.chance(6))
             make_long(random, spec);
+        else if (random.chance(10))
+            draw_wide_shape(spec, random, is_packed(spec));
         else
             fit_budget(random, spec, (Int{1} << 17) + (Int{6} << 10) * size);
         sample_features(random, spec);
@@ -232,6 +232,11 @@ Spec plain_neutral(const Schema& schema, Random& random) {
     if (mode > 0) spec.set("window_right", 0);
     if (mode > 0) spec.set("align", random.between(0, 1));
     if (mode == 3) spec.set("window_left", random.between(1, 80));
+    if (!is_packed(spec) && random.chance(14)) {
+        const bool is_bias = random.chance(50);
+        spec.set(is_bias ? "bias" : "mask", number(random.pick({PairForm::full, PairForm::shared, PairForm::per_key})));
+        if (is_bias && random.chance(60)) spec.set("bias_values", number(BiasValues::hides));
+    }
     spec.seed = random.next() >> 40;
     return spec;
 }

@@ -87,7 +87,7 @@ void make_neutral_tier_case(Spec& spec, Random& random) {
 void with_far_positions(Spec& spec, Random& random) {
     if (!random.chance(2)) return;
     Spec far = spec;
-    far.lists = {{random.between(1, 3)}, {33'001}};
+    far.lists = {{random.between(1, 3)}, {kBeyond16Bits}};
     for (const auto& [field, value] : std::initializer_list<std::pair<const char*, Int>>{
              {"dtype", 2}, {"layout", 0}, {"kv_heads", 1}, {"group", 1}, {"dim", 2},
              {"value_dim", 2}, {"window_left", -1}, {"window_right", -1}, {"logits", 0},

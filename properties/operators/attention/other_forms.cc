@@ -84,7 +84,7 @@ Verdict packed_as_padded(const Spec& spec, PropertyContext& context) {
     if (context.rounding.hidden_times_zero) return inapplicable();
     const Padded padded(packed);
     const AttentionRun left(of, packed, context), right(of, padded.problem, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const ExpectedOutputs expected = expected_of(packed, context.rounding);
     Verdict all;
     for (const AttentionOutput& output : packed.outputs()) {
@@ -164,7 +164,7 @@ Verdict as_flash_attention(const Spec& spec, PropertyContext& context) {
     const AttentionProblem one = neutral_problem(parts), other = flash_problem(*flash);
     const AttentionRun left(neutral_operator(), one, context),
         right(flash_attention_operator(), other, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     return verdict_on_other_operator(left, right, context,
                                      "against " + flash_description(parts.gradient).op);
 }

@@ -23,18 +23,11 @@ std::size_t count_of(const std::vector<Int>& shape) {
         std::accumulate(shape.begin(), shape.end(), Int{1}, std::multiplies<>()));
 }
 
-/// Some rows of pairs are hidden altogether, of the others a share of the case's own.
-bool hides(std::uint64_t seed, std::size_t place, const std::vector<Int>& shape, std::uint64_t salt) {
-    const std::uint64_t percent = Random(seed + salt).pick<std::uint64_t>({5, 50, 50, 90, 97});
-    const auto columns = static_cast<std::size_t>(std::max<Int>(shape.back(), 1));
-    return pair_hash(seed, place / columns, salt) % 11 == 0 ||
-           pair_hash(seed, place, salt + 1) % 100 < percent;
-}
-
 void fill_bias(const Spec& spec, NeutralParts& parts) {
     const auto& shape = parts.shape.bias.shape;
     if (!parts.shape.bias.present) return;
     const auto kind = static_cast<BiasValues>(spec.number("bias_values"));
+    const HiddenPairs hides(spec.seed, 83, static_cast<std::size_t>(shape.back()));
     parts.bias.resize(count_of(shape));
     for (std::size_t k = 0; k < parts.bias.size(); ++k) {
         const std::uint64_t hash = pair_hash(spec.seed, k, 81);
@@ -43,7 +36,7 @@ void fill_bias(const Spec& spec, NeutralParts& parts) {
                                                      : normal_of(hash);
         if (kind == BiasValues::far) value -= 60'000;
         const bool is_chosen = (kind == BiasValues::hides || kind == BiasValues::masks) &&
-                               spec.recipe != Recipe::zeros && hides(spec.seed, k, shape, 83);
+                               spec.recipe != Recipe::zeros && hides(k);
         if (is_chosen)
             value = kind == BiasValues::hides ? -kInfinity
                                               : std::max(-1e30, -ref::max_finite(parts.bias_dtype));
@@ -54,9 +47,10 @@ void fill_bias(const Spec& spec, NeutralParts& parts) {
 void fill_mask(const Spec& spec, NeutralParts& parts) {
     auto& mask = parts.shape.mask;
     if (!mask.present) return;
+    const HiddenPairs hides(spec.seed, 79, static_cast<std::size_t>(mask.shape.back()));
     mask.values.assign(count_of(mask.shape), 1);
     for (std::size_t k = 0; k < mask.values.size() && spec.recipe != Recipe::zeros; ++k)
-        mask.values[k] = !hides(spec.seed, k, mask.shape, 79);
+        mask.values[k] = !hides(k);
 }
 
 /// Elements of bias, mask and sink that `set` names.

@@ -86,7 +86,7 @@ Verdict shared_bias(const Spec& spec, PropertyContext& context) {
                            full = neutral_problem(with_full_bias(parts));
     const AttentionRun left(neutral_operator(), shared, context),
         right(neutral_operator(), full, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const auto folded = [&](const std::string& name, const std::vector<double>& values) {
         if (shared.output_named(name).role != Role::bias_grad) return values;
         std::vector<double> sums(left.bits(name).size());
@@ -151,7 +151,7 @@ Verdict sink_as_key(const Spec& spec, PropertyContext& context) {
     const AttentionProblem before = neutral_problem(parts),
                            after = neutral_problem(with_key_for_sink(parts));
     const AttentionRun left(of, before, context), right(of, after, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     return verdict_within_both(left, right, context, "sink against a key of zeros with a bias");
 }
 
@@ -170,7 +170,7 @@ Verdict lse_optional(const Spec& spec, PropertyContext& context) {
     const AttentionOperator& of = neutral_operator();
     const AttentionProblem left = neutral_problem(without), right = neutral_problem(with);
     const AttentionRun a(of, left, context), b(of, right, context);
-    if (auto trouble = first_trouble({&a, &b})) return *trouble;
+    if (auto early = first_early_verdict({&a, &b})) return *early;
     return verdict_on_equal_bits(a, b, context, "with and without lse");
 }
 

@@ -53,7 +53,7 @@ Verdict last_rows(const Spec& spec, PropertyContext& context) {
     const AttentionProblem packed = packed_problem(problem, with_lse);
     const AttentionRun decoded(decode_operator(), problem, context),
         attended(neutral_operator(), packed, context);
-    if (auto trouble = first_trouble({&decoded, &attended})) return *trouble;
+    if (auto early = first_early_verdict({&decoded, &attended})) return *early;
     return verdict_within_both(decoded, attended, context,
                                "decoding against attention over the same keys");
 }

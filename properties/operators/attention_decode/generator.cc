@@ -12,11 +12,8 @@ using Int = std::int64_t;
 
 Int cost(const Spec& spec) {
     const Int kv_heads = spec.number("kv_heads"), dims = spec.number("dim") + spec.number("value_dim");
-    Int pairs = 0;
-    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
-        pairs += spec.lists[0][b] * spec.lists[1][b];
     const Int slots = decode_pages(extents_of(spec)) * spec.number("page");
-    return pairs * kv_heads * spec.number("group") * dims + 8 * slots * kv_heads * dims;
+    return query_key_pairs(spec) * kv_heads * spec.number("group") * dims + 8 * slots * kv_heads * dims;
 }
 
 void sample_heads(Random& random, Spec& spec) {
@@ -53,7 +50,6 @@ void sample_sequences(Random& random, Spec& spec) {
 
 /// Long and thin: a case costs what a short one does.
 void make_long(Random& random, Spec& spec) {
-    constexpr Int kBeyond16Bits = 33'001;
     spec.set("kv_heads", 1), spec.set("group", random.between(1, 2));
     spec.set("dim", random.pick<Int>({1, 2, 8})), spec.set("value_dim", random.between(1, 8));
     spec.set("page", random.pick<Int>({16, 16, 32, 64, 128, 256}));

@@ -137,7 +137,7 @@ Verdict single_queries(const Spec& spec, PropertyContext& context) {
     const ref::DecodeShape& s = parts.shape;
     if (s.queries < 2) return inapplicable();
     const AttentionRun together(decode_operator(), problem, context);
-    if (together.trouble) return *together.trouble;
+    if (together.early_verdict) return *together.early_verdict;
     const ExpectedOutputs expected = expected_of(problem, context.rounding);
     Random random(mix(spec.seed));
     const Int i = random.between(0, s.queries - 1), heads = s.query_heads;
@@ -152,7 +152,7 @@ Verdict single_queries(const Spec& spec, PropertyContext& context) {
     }
     const AttentionProblem alone = decode_problem(std::move(one));
     const AttentionRun single(decode_operator(), alone, context);
-    if (single.trouble) return *single.trouble;
+    if (single.early_verdict) return *single.early_verdict;
     Verdict all;
     for (const AttentionOutput& output : problem.outputs()) {
         const Int width = heads * output.width;

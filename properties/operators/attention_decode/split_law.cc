@@ -73,7 +73,7 @@ PartErrors errors_of(const std::vector<ExpectedOutputs>& parts, const MergeProbl
 /// The merge of the parts: the candidate's where it has one, else the exact one.
 struct Merged {
     std::vector<double> output, lse;
-    std::optional<Verdict> trouble;
+    std::optional<Verdict> early_verdict;
 };
 
 Merged merge_of(const MergeProblem& merge, const ref::ExpectedMerge& exact,
@@ -84,8 +84,8 @@ Merged merge_of(const MergeProblem& merge, const ref::ExpectedMerge& exact,
     const Call call = merge.call();
     const CallResult result = context.candidate.run(call, {});
     Merged merged;
-    merged.trouble = verdict_unless_ok(result);
-    if (merged.trouble) return merged;
+    merged.early_verdict = verdict_unless_ok(result);
+    if (merged.early_verdict) return merged;
     merged.output = decode_all(merge.dtype, result.outputs[tensor_index(call, "out")]);
     merged.lse = decode_all(ref::Dtype::fp32, result.outputs[tensor_index(call, "lse")]);
     return merged;
@@ -106,7 +106,7 @@ Verdict split_keys(const Spec& spec, PropertyContext& context) {
     if (spec.withheld != 0) return needs("lse");
     if (s.queries != 1 || s.window_left >= 0 || !whole.gives_lse) return inapplicable();
     const AttentionRun run(decode_operator(), problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     Random random(mix(spec.seed));
     MergeProblem merge;
     merge.dtype = whole.dtype;
@@ -123,7 +123,7 @@ Verdict split_keys(const Spec& spec, PropertyContext& context) {
         if (p > 0) part.sink.clear();
         const AttentionProblem own = decode_problem(std::move(part));
         const AttentionRun of_part(decode_operator(), own, context);
-        if (of_part.trouble) return *of_part.trouble;
+        if (of_part.early_verdict) return *of_part.early_verdict;
         const auto append = [](const Bits& from, Bits& to) {
             to.insert(to.end(), from.begin(), from.end());
         };
@@ -133,7 +133,7 @@ Verdict split_keys(const Spec& spec, PropertyContext& context) {
     }
     const ref::ExpectedMerge exact = merge.expected(context.rounding);
     const Merged merged = merge_of(merge, exact, context);
-    if (merged.trouble) return *merged.trouble;
+    if (merged.early_verdict) return *merged.early_verdict;
     const PartErrors errors = errors_of(expected, merge, exact.lse.value);
     const ExpectedOutputs of_whole = expected_of(problem, context.rounding);
     const auto compare = [&](const char* name, const std::vector<double>& got,

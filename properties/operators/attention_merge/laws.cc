@@ -61,7 +61,7 @@ CallRun merge_run(const Spec& spec, const MergeProblem& problem, PropertyContext
 Verdict same_merge(const Spec& spec, const MergeProblem& one, const MergeProblem& other,
                    PropertyContext& context, const std::string& relation, double lse_shift = 0) {
     const CallRun left = merge_run(spec, one, context), right = merge_run(spec, other, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const ExpectedOutputs of_left = left.expected(context.rounding, ref::Grant::rounding),
                           of_right = right.expected(context.rounding, ref::Grant::rounding);
     Verdict all;
@@ -179,13 +179,13 @@ Verdict merged_merges(const Spec& spec, PropertyContext& context) {
     for (const auto& half : halves) {
         const MergeProblem part = with_parts(problem, half);
         const CallRun run = merge_run(spec, part, context);
-        if (run.trouble) return *run.trouble;
+        if (run.early_verdict) return *run.early_verdict;
         last.parts.insert(last.parts.end(), run.bits("out").begin(), run.bits("out").end());
         last.lses.insert(last.lses.end(), run.bits("lse").begin(), run.bits("lse").end());
         first.push_back(part.expected(context.rounding));
     }
     const CallRun whole = merge_run(spec, problem, context), merged = merge_run(spec, last, context);
-    if (auto trouble = first_trouble({&whole, &merged})) return *trouble;
+    if (auto early = first_early_verdict({&whole, &merged})) return *early;
     const ref::ExpectedMerge a = problem.expected(context.rounding),
                              b = last.expected(context.rounding);
     std::vector<double> lse_allowed = sum_of(allowance(a.lse), allowance(b.lse));
@@ -272,7 +272,7 @@ Verdict row_alone(const Spec& spec, PropertyContext& context) {
     alone.parts = gather_heads(problem.parts, rows, {row}, problem.shape.value_dim);
     alone.lses = gather_heads(problem.lses, rows, {row}, 1);
     const CallRun whole = merge_run(spec, problem, context), one = merge_run(spec, alone, context);
-    if (auto trouble = first_trouble({&whole, &one})) return *trouble;
+    if (auto early = first_early_verdict({&whole, &one})) return *early;
     const std::vector<double> allowed = allowance(alone.expected(context.rounding).output);
     return verdict_within(
         "out", slice(whole.values("out"), row, 1, problem.shape.value_dim), one.values("out"),

@@ -57,8 +57,7 @@ private:
     std::uint64_t percent_ = 0;
 };
 
-/// Hidden pairs with a density of the case's own; some rows see nothing. Compressed masks have
-/// fixed contents.
+/// Compressed masks have fixed contents.
 void fill_flash_mask(const Spec& spec, FlashParts& parts) {
     ref::FlashMask& mask = parts.shape.mask;
     if (!mask.present || !flash_reads_mask(mask.sparse_mode)) return;
@@ -66,15 +65,13 @@ void fill_flash_mask(const Spec& spec, FlashParts& parts) {
     for (const auto extent : mask.shape) count *= static_cast<std::size_t>(extent);
     mask.values.assign(count, 0);
     if (spec.recipe == Recipe::zeros || count == 0) return;
-    const std::uint64_t percent = Random(spec.seed).pick<std::uint64_t>({5, 50, 50, 90, 97});
-    const auto columns = static_cast<std::size_t>(mask.shape.back());
+    const HiddenPairs hides(spec.seed, 79, static_cast<std::size_t>(mask.shape.back()));
     for (std::size_t i = 0; i < count; ++i) {
-        const std::uint64_t hash = pair_hash(spec.seed, i, 80);
-        const bool blind = pair_hash(spec.seed, i / columns, 79) % 11 == 0;
+        const std::uint64_t hash = pair_hash(spec.seed, i, 85);
         // Any non-zero byte of a uint8 mask hides.
         const auto byte = static_cast<std::uint8_t>(
             parts.mask_dtype == ref::Dtype::uint8 && hash % 3 != 0 ? 1 + (hash >> 32) % 255 : 1);
-        if (blind || hash % 100 < percent) mask.values[i] = byte;
+        if (hides(i)) mask.values[i] = byte;
     }
 }
 

@@ -190,7 +190,7 @@ Verdict zero_rope(const Spec& spec, PropertyContext& context) {
         give_the_same(ropes, plain);
     }
     const AttentionRun left(of, plain, context), right(of, ropes, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     Verdict all;
     for (const auto& [name, expected] : expected_of(plain, context.rounding)) {
         const Int width = plain.output_named(name).width;

@@ -48,7 +48,7 @@ void sample_lengths(Random& random, Spec& spec) {
     }
 }
 
-constexpr Int kLongSquare = 2049, kBeyond16Bits = 33'001;
+constexpr Int kLongSquare = 2049;
 
 /// Long and thin: tiles and 1024-column blocks at their edges, one side short. A case costs what a
 /// short one does.
@@ -405,9 +405,11 @@ Spec sample_once(const Schema& schema, Random& random, int size) {
     } else if (length < 75) {
         make_many_heads(random, spec);
     } else {
+        const bool is_wide = random.chance(10);
+        if (is_wide) draw_wide_shape(spec, random, is_tnd(spec));
         sample_rope(random, spec);
         sample_bias(random, spec);
-        fit_budget(random, spec, (Int{1} << 17) + (Int{6} << 10) * size);
+        fit_budget(random, spec, is_wide ? Int{1} << 21 : (Int{1} << 17) + (Int{6} << 10) * size);
         if (has_slopes(spec) || is_compressed(spec)) spec.lists[1] = spec.lists[0];
         if (pse_of(spec) != FlashPse::absent && pse_of(spec) <= FlashPse::one_batch_row)
             for (auto& list : spec.lists) list.assign(list.size(), list[0]);

@@ -53,7 +53,7 @@ Verdict mask_contents(const Spec& spec, PropertyContext& context) {
         auto& bytes = call.tensors[static_cast<std::size_t>(mask)].shared_bytes;
         bytes = filled(bytes->size(), one ? 1 : 0);
     });
-    if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
+    if (auto early = first_early_verdict({&plain, &changed})) return *early;
     return verdict_on_equal_bits(plain, changed, context, fmt::format("with a compressed mask of {}", one ? "ones" : "zeros"));
 }
 
@@ -98,7 +98,7 @@ Verdict dropped_values(const Spec& spec, PropertyContext& context) {
             for (std::size_t k = 0; k < keys.size(); ++k) keys[k] |= seen[k];
         }
     const AttentionRun plain(of, problem, context), changed(of, poisoned, context);
-    if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
+    if (auto early = first_early_verdict({&plain, &changed})) return *early;
     return verdict_on_equal_bits(
         plain, changed, context, "with " + poison_name(problem.dtype, context) + " in values that are dropped",
         [&](const std::string& name, std::size_t k) {
@@ -137,7 +137,7 @@ Verdict bias_shift(const Spec& spec, PropertyContext& context) {
     const AttentionOperator& of = flash_attention_operator();
     const AttentionProblem before = flash_problem(parts), after = flash_problem(shifted);
     const AttentionRun left(of, before, context), right(of, after, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const ExpectedOutputs of_shifted = expected_of(after, context.rounding);
     const std::vector<char> with_keys = rows_that_see_keys(before);
     Verdict all;
@@ -179,7 +179,7 @@ Verdict dropout_statistics(const Spec& spec, PropertyContext& context) {
     const AttentionProblem with_drops = flash_problem(parts), plain = flash_problem(without);
     if (!gives_statistics(plain)) return needs("softmax_max and softmax_sum");
     const AttentionRun left(of, with_drops, context), right(of, plain, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     return verdict_on_equal_bits(left, right, context, "without dropout", [&](const std::string& name, std::size_t) {
             return plain.output_named(name).is_statistic();
         });

@@ -11,8 +11,9 @@ Spec plain_flash(const Schema& schema, Random& random) {
     spec.numbers[kFaLayout] = static_cast<Int>(
         random.pick({FlashLayout::bsnd, FlashLayout::bsnd, FlashLayout::tnd, FlashLayout::bnsd}));
     draw_plain_shape(spec, random, spec.numbers[kFaLayout] == static_cast<Int>(FlashLayout::tnd));
-    const Int mode = random.pick<Int>({-1, 2, 3, 3, 4});
-    if (mode > 0) {
+    const bool is_written = spec.numbers[kFaLayout] != static_cast<Int>(FlashLayout::tnd) && random.chance(8);
+    const Int mode = is_written ? random.between(0, 1) : random.pick<Int>({-1, 2, 3, 3, 4});
+    if (mode >= 0) {
         spec.numbers[kFaMask] = 1;
         spec.numbers[kFaSparse] = mode;
     }

@@ -82,9 +82,9 @@ Verdict verdict_on_permuted_keys(const std::optional<FlashParts>& parts, std::ui
     const AttentionOperator& of = flash_attention_operator();
     const AttentionProblem before = flash_problem(*parts), after = flash_problem(permuted);
     const AttentionRun left(of, before, context);
-    if (left.trouble) return *left.trouble;
+    if (left.early_verdict) return *left.early_verdict;
     const AttentionRun right(of, after, context);
-    if (right.trouble) return *right.trouble;
+    if (right.early_verdict) return *right.early_verdict;
     return verdict_within_both(
         left, right, context, "keys of every sequence permuted",
         [&](const std::string& name, const std::vector<double>& values) {

@@ -30,7 +30,7 @@ Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     const int exponent = random.pick<int>({-3, -1, 1, 3});
     if (!scale_exactly(problem.dtype, scaled.bits[argument], exponent)) return inapplicable();
     const CompressRun left(spec, problem, context), right(spec, scaled, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     Verdict all;
     for (const std::string& name : left.outputs())
         join(all, verdict_on_scaled(left, right, context, name,
@@ -52,7 +52,7 @@ Verdict linearity(const Spec& spec, PropertyContext& context) {
                        second.bits[argument]))
         return inapplicable();
     const CompressRun a(spec, first, context), b(spec, second, context), sum(spec, whole, context);
-    if (auto trouble = first_trouble({&a, &b, &sum})) return *trouble;
+    if (auto early = first_early_verdict({&a, &b, &sum})) return *early;
     return verdict_on_sum(a, b, sum, context, fmt::format("{} split in two", name_of(argument)),
                           [&](const std::string& name) { return depends(whole, name, argument); });
 }
@@ -65,7 +65,7 @@ Verdict one_hot(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const ref::CompressShape& s = problem.shape;
     const CompressRun run(spec, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const std::vector<double> weight = problem.values(kCmpWeight);
     std::vector<Int> chosen(static_cast<std::size_t>(s.heads), -1);
     for (std::size_t k = 0; k < weight.size(); ++k) {
@@ -111,7 +111,7 @@ std::vector<double> difference(std::vector<double> a, const std::vector<double>&
 Verdict adjoint(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const CompressRun run(spec, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     std::vector<double> output(problem.bits[kCmpOutputGrad].size());
     const auto input = problem.values(kCmpInput), weight = problem.values(kCmpWeight);
     ref::nsa_compress<double>(problem.shape, input, weight, output);
@@ -139,7 +139,7 @@ Verdict forward_backward(const Spec& spec, PropertyContext& context) {
     if (!context.candidate.info().implements("nsa_compress")) return inapplicable();
     const CompressProblem problem(spec);
     const CompressRun gradient(spec, problem, context);
-    if (gradient.trouble) return *gradient.trouble;
+    if (gradient.early_verdict) return *gradient.early_verdict;
     const ExpectedOutputs of_gradient = problem.expected(context.rounding);
     Random random(mix(spec.seed));
     Verdict all;
@@ -153,7 +153,7 @@ Verdict forward_backward(const Spec& spec, PropertyContext& context) {
             minus.bits[argument][k] = ref::encode(problem.dtype, value - step);
         }
         const CompressRun high(spec, plus, context), low(spec, minus, context);
-        if (auto trouble = first_trouble({&high, &low})) return *trouble;
+        if (auto early = first_early_verdict({&high, &low})) return *early;
         const std::string name = gradient.outputs()[argument];
         Identity identity = one_sum(argument == kCmpInput ? "<dY, Y(X+) - Y(X-)> = <dX, X+ - X->"
                                                           : "<dY, Y(W+) - Y(W-)> = <dW, W+ - W->");

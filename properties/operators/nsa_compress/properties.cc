@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "properties/case/attention_draws.h"
 #include "properties/case/values.h"
 #include "properties/judge/sampled_attention.h"
 #include "properties/laws/call_properties.h"
@@ -159,9 +160,7 @@ void plain_data(Spec& spec) {
     if (spec.lists[0].size() > 4) spec.lists[0].resize(4);
     for (auto& length : spec.lists[0]) length = std::min<Int>(length, 200);
     if (longest(spec.lists[0]) == 0) spec.lists[0].back() = 1;
-    spec.recipe = Recipe::zeros;
-    spec.overrides.clear();
-    std::ranges::fill(spec.layouts, Layout::dense);
+    with_zeros_in_dense_tensors(spec);
 }
 
 /// The second and third tier on as many heads as take some million elements: heads do not meet.
@@ -206,7 +205,7 @@ Verdict full_size(const Spec& spec, PropertyContext& context) {
     const double flops =
         2.0 * static_cast<double>(s.total_blocks() * s.heads * s.head_dim * s.block);
     const CallResult result = context.candidate.run(of.call, limits_for(of.call, flops));
-    if (auto trouble = verdict_unless_ok(result)) return *trouble;
+    if (auto early = verdict_unless_ok(result)) return *early;
     if (!result.damage.empty())
         return Verdict::fail("memory: " + result.damage.front().tensor,
                              result.damage.front().tensor + ": " + result.damage.front().what,

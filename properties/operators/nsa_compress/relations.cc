@@ -31,7 +31,7 @@ Verdict uncovered(const Spec& spec, PropertyContext& context) {
     for (std::size_t k = 0; k < input.size(); ++k)
         if (!blocks.covered[k / row]) input[k] = nan_bits(problem.dtype);
     const CompressRun plain(spec, problem, context), changed(spec, poisoned, context);
-    if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
+    if (auto early = first_early_verdict({&plain, &changed})) return *early;
     Verdict verdict = verdict_on_equal_bits(plain, changed, context,
                                                "with NaN in tokens that no block covers");
     if (verdict.failed() || !problem.gradient) return verdict;
@@ -70,7 +70,7 @@ Verdict locality(const Spec& spec, PropertyContext& context) {
                            : ref::encode(problem.dtype, 2 - ref::decode(problem.dtype, element));
     }
     const CompressRun plain(spec, problem, context), changed(spec, other, context);
-    if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
+    if (auto early = first_early_verdict({&plain, &changed})) return *early;
 
     const auto reads = [&](Int block, Int token) {
         const Int first = blocks.first_token[static_cast<std::size_t>(block)];
@@ -117,7 +117,7 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
     const CompressProblem problem(spec);
     const ref::CompressShape& s = problem.shape;
     const CompressRun packed(spec, problem, context);
-    if (packed.trouble) return *packed.trouble;
+    if (packed.early_verdict) return *packed.early_verdict;
     const ExpectedOutputs expected = problem.expected(context.rounding);
     const auto row = static_cast<std::size_t>(s.heads * s.head_dim);
     std::vector<double> weights, weight_bound;
@@ -136,7 +136,7 @@ Verdict packing(const Spec& spec, PropertyContext& context) {
         block += blocks;
         if (length == 0) continue;
         const CompressRun alone(spec, one, context);
-        if (alone.trouble) return *alone.trouble;
+        if (alone.early_verdict) return *alone.early_verdict;
         join(all, verdict_on_part(packed, alone, expected, expected[0].first, first * row, count * row,
                                   fmt::format("sequence {} packed against alone", b)));
         if (!problem.gradient) continue;
@@ -162,7 +162,7 @@ Verdict empty_sequences(const Spec& spec, PropertyContext& context) {
         with.shape.seq_lengths.insert(with.shape.seq_lengths.end(), {0, length});
     with.shape.seq_lengths.push_back(0);
     const CompressRun left(spec, without, context), right(spec, with, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     return verdict_on_equal_runs(left, right, context, "without against with empty sequences");
 }
 
@@ -180,7 +180,7 @@ Verdict head_permutation(const Spec& spec, PropertyContext& context) {
         moved.bits[argument] = gather_heads(problem.bits[argument], s.heads, source,
                                             argument == kCmpWeight ? 1 : s.head_dim);
     const CompressRun left(spec, problem, context), right(spec, moved, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     return verdict_on_moved_runs(
         left, right, context, "heads permuted",
         [&](const std::string& name, const std::vector<double>& values) {

@@ -16,12 +16,7 @@ using Int = std::int64_t;
 
 constexpr Int kManyBlocks = 32, kWideRow = 1 << 14;
 
-Int cost(const Spec& spec) {
-    Int pairs = 0;
-    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
-        pairs += spec.lists[0][b] * spec.lists[1][b];
-    return attention_cost(spec, pairs, spec.numbers[kDim] + spec.numbers[kValueDim] + 8);
-}
+Int cost(const Spec& spec) { return attention_cost_of(spec, 8); }
 
 void sample_heads(Random& random, Spec& spec) {
     auto& n = spec.numbers;

@@ -22,7 +22,7 @@ Verdict verdict_on_problems(const Parts& first, const Parts& second, PropertyCon
     const AttentionProblem left_problem = problem_of(first), right_problem = problem_of(second);
     const AttentionOperator& of = attention_operator();
     const AttentionRun left(of, left_problem, context), right(of, right_problem, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     Verdict all = verdict_on_equal_runs(left, right, context, relation);
     const Bits &given = left.bits("topk_indices"), predicted = predict ? predict(given) : given;
     join(all, verdict_on_lists(of, {right_problem, predicted},
@@ -107,7 +107,7 @@ Verdict everything(const Spec& spec, PropertyContext& context) {
     const AttentionOperator& of = attention_operator();
     const AttentionProblem problem = of.problem(spec);
     const AttentionRun run(of, problem, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const AttentionOutput& output = problem.output_named("topk_indices");
     const std::vector<std::int64_t> lists = lists_of(run.bits(output.name));
     const auto count = static_cast<std::size_t>(output.width);

@@ -2,6 +2,7 @@
 // predicate.
 #include <algorithm>
 
+#include "properties/case/attention_draws.h"
 #include "properties/laws/call_properties.h"
 #include "properties/operators/nsa_compress_attention/case.h"
 
@@ -44,9 +45,7 @@ void plain_data(Spec& spec) {
     if (spec.lists[1] == std::vector<std::int64_t>(spec.lists[1].size(), 0))
         n[kBeyondCmp] = std::max<std::int64_t>(n[kBeyondCmp], 1);
     n[kHides] = n[kForces] = 0;
-    spec.recipe = Recipe::zeros;
-    spec.overrides.clear();
-    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+    with_zeros_in_dense_tensors(spec);
 }
 
 }  // namespace

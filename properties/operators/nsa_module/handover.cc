@@ -22,7 +22,7 @@ namespace {
 Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);  // every run checks range and distinctness
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     for (const ModuleOp op : {ModuleOp::selected_attention, ModuleOp::selected_attention_grad}) {
         const OperatorRecord* record = run.find(op);
         if (!record) return inapplicable();
@@ -46,7 +46,7 @@ Verdict lists_handed_on(const Spec& spec, PropertyContext& context) {
 Verdict statistics_order(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const OperatorRecord* gradient = run.find(ModuleOp::flash_attention_grad);
     if (!gradient) return inapplicable();
     const OperatorRecord& attention = *run.find(ModuleOp::compress_attention);
@@ -63,7 +63,7 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
         flash.tensors.back().name = field.name;
     }
     const CallResult result = context.candidate.run(flash, {});
-    if (auto trouble = verdict_unless_ok(result)) return *trouble;
+    if (auto early = verdict_unless_ok(result)) return *early;
     const auto expected =
         of_operators(expected_stages(parts, run, Given(parts), context.rounding,
                                      ref::Grant::rounding, ref::ModuleStages::compress_branch));
@@ -91,7 +91,7 @@ Verdict statistics_order(const Spec& spec, PropertyContext& context) {
 Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const Given given(parts);
     const auto bounds =
         of_operators(expected_stages(parts, run, given, context.rounding, ref::Grant::rounding,
@@ -133,7 +133,7 @@ Verdict compress_adjoint(const Spec& spec, PropertyContext& context) {
 Verdict mean_pooling(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context, Direction::forward);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const Given given(parts);
     const auto bounds =
         of_operators(expected_stages(parts, run, given, context.rounding, ref::Grant::rounding,

@@ -140,14 +140,14 @@ int ModuleOperators::run(const char* op, const void* args) {
         thrown_ = std::current_exception();
         return ATTNCHECK_ERR_INTERNAL;
     }
-    const auto trouble = verdict_unless_ok(result);
+    const auto early_verdict = verdict_unless_ok(result);
     const int status =
         result.kind == CallResult::Kind::returned ? result.status : ATTNCHECK_ERR_INTERNAL;
-    if (trouble) {
-        trouble_ = trouble;
-        if (trouble->failed()) {  // whose it is, for the class and for people
-            trouble_->failure = call.op + ": " + trouble->failure;
-            trouble_->message = call.op + " " + trouble->message;
+    if (early_verdict) {
+        early_verdict_ = early_verdict;
+        if (early_verdict->failed()) {  // whose it is, for the class and for people
+            early_verdict_->failure = call.op + ": " + early_verdict->failure;
+            early_verdict_->message = call.op + " " + early_verdict->message;
         }
     } else {
         write_back(call, args, result);

@@ -48,9 +48,9 @@ public:
     std::vector<OperatorRecord> take_records() { return std::move(records_); }
     /// The first call that did not return 0. Throws what a call threw: the composition has C's
     /// interface, where no exception passes.
-    const std::optional<Verdict>& trouble() const {
+    const std::optional<Verdict>& early_verdict() const {
         if (thrown_) std::rethrow_exception(thrown_);
-        return trouble_;
+        return early_verdict_;
     }
 
 private:
@@ -58,7 +58,7 @@ private:
 
     Candidate& candidate_;
     std::vector<OperatorRecord> records_;
-    std::optional<Verdict> trouble_;
+    std::optional<Verdict> early_verdict_;
     std::exception_ptr thrown_;  ///< the run was stopped, or the system failed
 };
 

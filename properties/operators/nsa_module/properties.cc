@@ -26,7 +26,7 @@ Verdict verdict_on_operators(const Run& run, const ref::ExpectedModuleStages& st
 Verdict operators_on_each_other(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const auto stages = expected_stages(parts, run, Given(parts), context.rounding);
     return verdict_on_operators(run, stages, context.rounding, ref::Grant::rounding);
 }
@@ -40,7 +40,7 @@ Verdict operators_on_each_other(const Spec& spec, PropertyContext& context) {
 Verdict end_to_end(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const Exact exact(parts, run);
     return verdict_on_values(run.spec, run.call, run.result,
                              of_module(parts, run, exact, context.rounding));
@@ -54,7 +54,7 @@ Verdict end_to_end(const Spec& spec, PropertyContext& context) {
 Verdict derivative(const Spec& spec, PropertyContext& context) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const Exact exact(parts, run);
     // +-1, one element in four; the same for tied tensors.
     const auto direction = [&](int input, std::size_t k) {
@@ -101,7 +101,7 @@ Verdict derivative(const Spec& spec, PropertyContext& context) {
 Verdict agreement(const Spec& spec, PropertyContext& context, ref::Grant grant) {
     const Parts parts = parts_of(spec);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const Exact exact(parts, run);
     const auto stages = expected_stages(parts, run, exact, context.rounding, grant);
     Verdict all = verdict_on_operators(run, stages, context.rounding, grant);

@@ -58,7 +58,7 @@ Verdict gates_isolate(const Spec& spec, PropertyContext& context) {
     const std::string branch = kBranchNames[at(chosen)],
                       relation = "only the gate of the " + branch + " branch is open";
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     Verdict all = verdict_on_equality(run, "attention_out", branch + "_out", relation);
     join(all, verdict_on_equality(run, "query_grad", branch + "_query_grad", relation));
     const auto everywhere = [](std::size_t) { return true; };
@@ -86,7 +86,7 @@ Verdict gates_closed(const Spec& spec, PropertyContext& context) {
     Parts parts = parts_of(spec);
     set_gates(parts, Gates::closed);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     std::vector<std::string> names = gradient_names(parts);
     names.insert(names.begin(), "attention_out");
     Verdict all;
@@ -107,7 +107,7 @@ Verdict select_all_is_dense(const Spec& spec, PropertyContext& context) {
     set_gates(select, Gates::select);
     set_gates(window, Gates::window);
     const Run left(select, context), right(window, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const Exact left_exact(select, left), right_exact(window, right);
     const auto left_bounds = of_module(select, left, left_exact, context.rounding);
     const auto right_bounds =
@@ -202,7 +202,7 @@ Verdict causality(const Spec& spec, PropertyContext& context) {
     }
     const Run plain(parts, context, Direction::forward),
         changed(later, context, Direction::forward);
-    if (auto trouble = first_trouble({&plain, &changed})) return *trouble;
+    if (auto early = first_early_verdict({&plain, &changed})) return *early;
     const auto looked_at = [&](const std::string& name, std::size_t k) {
         const std::int64_t t =
             static_cast<std::int64_t>(k) / (std::ssize(plain.bits(name)) / parts.shape.tokens);
@@ -257,7 +257,7 @@ Verdict reach(const Spec& spec, PropertyContext& context) {
         else if (output_grad[at(k)] == 0)
             parts.set(kOutputGrad, at(k), 1);
     const Run run(parts, context);
-    if (run.trouble) return *run.trouble;
+    if (run.early_verdict) return *run.early_verdict;
     const auto reached = reach_of(parts, run, *token, head);
     const std::string relation = fmt::format("dO of token {} of sequence {}, head {} alone",
                                              token->position, token->sequence, head);
@@ -295,7 +295,7 @@ Verdict tied_is_the_sum(const Spec& spec, PropertyContext& context) {
         apart.bits[at(value_input(branch))] = tied.bits[kValueCompress];
     }
     const Run left(tied, context), right(apart, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const std::string relation = "tied against the sum of the same problem untied";
     Verdict all = verdict_on_equal_forwards(
         left, right, context, relation,

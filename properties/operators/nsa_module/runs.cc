@@ -149,10 +149,10 @@ Run::Run(const Parts& of, PropertyContext& context, Direction direction)
     if (status == ATTNCHECK_OK && direction == Direction::both)
         status = composition().backward(&table, &args, state, &grads);
     attncheck_nsa_module_free(state);
-    trouble = operators.trouble();
-    if (status != ATTNCHECK_OK && !trouble)
-        trouble = Verdict::fail("the module failed", attncheck_nsa_module_message());
-    if (trouble) return;
+    early_verdict = operators.early_verdict();
+    if (status != ATTNCHECK_OK && !early_verdict)
+        early_verdict = Verdict::fail("the module failed", attncheck_nsa_module_message());
+    if (early_verdict) return;
     for (const Memory& tensor : memory) result.outputs.push_back(tensor.bits());
     for (std::size_t k = memory.size(); k < call.tensors.size(); ++k)
         result.outputs.emplace_back(call.tensors[k].elements());
@@ -160,8 +160,8 @@ Run::Run(const Parts& of, PropertyContext& context, Direction direction)
     if (!records.empty()) gather();
     for (const std::uint32_t index : bits(kLists))
         topk.push_back(static_cast<std::int32_t>(index));
-    trouble = fault_of_lists(*this, parts);
-    if (trouble) return;
+    early_verdict = fault_of_lists(*this, parts);
+    if (early_verdict) return;
     observed.key_blocks = values("key_blocks");
     observed.value_blocks = values("value_blocks");
     for (std::size_t b = 0; b < ref::kModuleBranches; ++b) {

@@ -55,7 +55,7 @@ Verdict as_attention(const Spec& spec, PropertyContext& context) {
     const AttentionProblem plain = neutral_problem(std::move(parts));
     const AttentionRun left(neutral_operator(), plain, context),
         right(selected_attention_operator(), selected, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     return verdict_on_other_operator(left, right, context, "against selecting all blocks");
 }
 

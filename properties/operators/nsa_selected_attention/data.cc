@@ -110,28 +110,21 @@ void fill_topk(const Spec& spec, SelectedParts& parts) {
     }
 }
 
-/// Hidden pairs with a density of the case's own; some rows see nothing. In sparse mode 2 nobody
-/// reads it.
+/// In sparse mode 2 nobody reads it.
 void fill_mask(const Spec& spec, SelectedParts& parts) {
     if (!parts.mask.present) return;
     const std::int64_t rows = parts.mask.shape[0], columns = parts.mask.shape[1];
     parts.mask.bits.assign(static_cast<std::size_t>(rows * columns), 0);
     if (spec.recipe == Recipe::zeros) return;
-    const std::uint64_t percent = Random(spec.seed).pick<std::uint64_t>({5, 50, 50, 90, 97});
-    for (std::int64_t row = 0; row < rows; ++row) {
-        const bool blind = hash_of(spec.seed, static_cast<std::uint64_t>(row), 0, 79) % 11 == 0;
-        for (std::int64_t column = 0; column < columns; ++column) {
-            const std::uint64_t hash =
-                hash_of(spec.seed, static_cast<std::uint64_t>(row),
-                        static_cast<std::uint64_t>(column), 80);
-            const bool hidden = blind || hash % 100 < percent;
-            // Any non-zero byte of a uint8 mask hides.
-            const std::uint32_t byte =
-                parts.mask.dtype == ref::Dtype::uint8
-                    ? (hash % 3 == 0 ? 1u : 1u + static_cast<std::uint32_t>(hash >> 32) % 255u)
-                    : 1u;
-            parts.mask.bits[static_cast<std::size_t>(row * columns + column)] = hidden ? byte : 0;
-        }
+    const HiddenPairs hides(spec.seed, 79, static_cast<std::size_t>(columns));
+    for (std::size_t place = 0; place < parts.mask.bits.size(); ++place) {
+        const std::uint64_t hash = pair_hash(spec.seed, place, 85);
+        // Any non-zero byte of a uint8 mask hides.
+        const std::uint32_t byte =
+            parts.mask.dtype == ref::Dtype::uint8
+                ? (hash % 3 == 0 ? 1u : 1u + static_cast<std::uint32_t>(hash >> 32) % 255u)
+                : 1u;
+        if (hides(place)) parts.mask.bits[place] = byte;
     }
 }
 

@@ -78,7 +78,7 @@ Verdict multiset(const Spec& spec, PropertyContext& context) {
                            twice_problem = selected_problem(twice);
     const AttentionOperator& of = selected_attention_operator();
     const AttentionRun left(of, once_problem, context), right(of, twice_problem, context);
-    if (auto trouble = first_trouble({&left, &right})) return *trouble;
+    if (auto early = first_early_verdict({&left, &right})) return *early;
     const ExpectedOutputs twice_expected = expected_of(twice_problem, context.rounding);
     Verdict all;
     for (const auto& [name, once_expected] : expected_of(once_problem, context.rounding)) {
@@ -154,7 +154,7 @@ Verdict dense(const Spec& spec, PropertyContext& context) {
     if (problem.gradient) give_reference_forward(problem);
     const Call call = selected_attention_operator().call(problem);
     const CallResult result = context.candidate.run(call, {});
-    if (auto trouble = verdict_unless_ok(result)) return *trouble;
+    if (auto early = verdict_unless_ok(result)) return *early;
     problem.columns = all_visible_keys(parts);
     return verdict_on_values(spec, call, result, expected_of(problem, context.rounding));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/case/attention_draws.h"
 #include "properties/laws/call_properties.h"
 #include "properties/operators/nsa_selected_attention/case.h"
 
@@ -59,11 +60,9 @@ void plain_data(Spec& spec) {
     if (spec.lists[0] == std::vector<std::int64_t>(spec.lists[0].size(), 0)) spec.lists[0][0] = 1;
     if (spec.lists[1] == std::vector<std::int64_t>(spec.lists[1].size(), 0))
         spec.lists[1][0] = least;
-    spec.recipe = Recipe::zeros;
     if (spec.number("mask_shape") == static_cast<std::int64_t>(MaskExtent::large))
         spec.set("mask_shape", 0);
-    spec.overrides.clear();
-    std::fill(spec.layouts.begin(), spec.layouts.end(), Layout::dense);
+    with_zeros_in_dense_tensors(spec);
 }
 
 }  // namespace

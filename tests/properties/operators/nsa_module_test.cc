@@ -305,7 +305,7 @@ TEST(NsaModuleComposition, RowsThatSeeNoBlockAreKeptOutByTheIndicator) {
     PropertyContext context{builtin(), {}};
     const nsa_module::Parts parts = parts_of(spec);
     const nsa_module::Run run(parts, context);
-    ASSERT_FALSE(run.trouble);
+    ASSERT_FALSE(run.early_verdict);
     const Broken real({});
     const nsa_module::Run plain(parts, context);
     for (const std::string name : {"attention_out", "query_grad", "gate_logits_grad"})

@@ -417,7 +417,7 @@ TEST(Merge, RefusesSeedsThatAreNone) {
     EXPECT_EQ(refusal({{"a.json", report.dump()}}), "merged");
 }
 
-// 1 beats 130 beats 4 beats 3 beats 0; a run that checks nothing is no success, and trouble of the
+// 1 beats 130 beats 4 beats 3 beats 0; a run that checks nothing is no success, and a failure of the
 // suite is no verdict on the library.
 TEST(ExitStatus, IsTheDocumentedOne) {
     EXPECT_EQ(exit_status(run_report(Status::held)), 0);
