@@ -237,6 +237,7 @@ Spec plain_neutral(const Schema& schema, Random& random) {
         spec.set(is_bias ? "bias" : "mask", number(random.pick({PairForm::full, PairForm::shared, PairForm::per_key})));
         if (is_bias && random.chance(60)) spec.set("bias_values", number(BiasValues::hides));
     }
+    if (random.chance(8)) spec.set("sink", number(Sinks::normal));
     spec.seed = random.next() >> 40;
     return spec;
 }
