@@ -11,6 +11,14 @@ namespace {
 
 using Int = std::int64_t;
 
+/// Whether the tensor lies where the one that it may be a view of lies.
+bool is_laid_in_another(const Call& call, std::size_t i) {
+    const std::string& whole_name = call.description->tensors[i].view_of;
+    if (whole_name.empty() || call.tensors[i].allocation == 0) return false;
+    const Tensor &view = call.tensors[i], &whole = call.tensor(whole_name);
+    return view.allocation == whole.allocation && view.offset == whole.offset && view.strides == whole.strides;
+}
+
 /// Arguments of the call that are not those of the case. Reals are apart: laws give them values of
 /// their own.
 int differences(const Call& call, const Spec& spec) {
@@ -21,7 +29,8 @@ int differences(const Call& call, const Spec& spec) {
         const bool is_present = one.present || one.withheld;
         count += is_present != other.present;
         if (is_present && other.present)
-            count += (one.shape != other.shape) + (one.dtype != other.dtype);
+            count += (one.shape != other.shape) + (one.dtype != other.dtype) +
+                     (is_laid_in_another(call, i) != is_laid_in_another(own, i));
     }
     for (std::size_t i = 0; i < call.arrays.size(); ++i)
         count += call.arrays[i].present != own.arrays[i].present ||

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "properties/case/case_of_call.h"
 #include "properties/case/derived.h"
 #include "tests/properties/case/every_operator.h"
 
@@ -147,11 +148,13 @@ TEST(ValuesInKeys, AreTheirFirstChannels) {
 TEST(ValuesInKeys, LieAloneWhereTheyDiffer) {
     const Spec spec = spec_of(latent_line(""));
     Call call = spec.schema->build(spec);
+    EXPECT_EQ(case_of(call)->spec.number("values"), 1);
     Tensor& value = call.tensor("value_cache");
     value.bits.back() ^= 1;
     lay_views(call, extents_of(spec));
     EXPECT_EQ(value.allocation, 0);
     EXPECT_THAT(value.strides, ElementsAre(2 * 5, 5, 5, 1));
+    EXPECT_EQ(case_of(call)->spec.number("values"), 0);  // a kernel that declares values=in_keys is not asked
 }
 
 TEST(ValuesInKeys, HaveNoLayoutAndNoElementsOfTheirOwn) {
