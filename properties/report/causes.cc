@@ -151,7 +151,8 @@ std::vector<std::string> hypotheses_in(const std::string& message) {
 
 std::string output_of(const std::string& failure) {
     for (const char* verb : {" is wrong", " changed", " breaks the relation", " deviates",
-                             " is less precise", ": ", " lost", " not written"})
+                             " is less precise", ": ", " lost", " not written", " is not ", " is log2",
+                             " of an un", " of a row without"})
         if (const std::size_t at = failure.find(verb); at != std::string::npos)
             return failure.substr(0, at);
     return failure;

@@ -39,6 +39,14 @@ TEST(Causes, JoinFailuresOfOneOutput) {
     EXPECT_THAT(numbers_of(causes, all.size()), ElementsAre(4, 3, 2, 1));
 }
 
+// Whatever a law says of the output.
+TEST(Causes, NameTheOutputOfEveryClass) {
+    for (const char* words : {"is wrong", "of an unseen key is not 0", "of an unreached row is not 0", "is not zero",
+                              "is not finite", "is not the same 8 times", "of a row without keys", "is log2", "breaks the relation"})
+        EXPECT_EQ(output_of(std::string("dk ") + words), "dk") << words;
+    EXPECT_EQ(output_of("out of memory"), "out of memory");
+}
+
 // A case that the run had no time to shrink is no face of a cause that has a smallest one.
 TEST(Causes, ShowASmallestCaseFirst) {
     std::vector<Failure> all = {failure("exact_lattice", "out is wrong", Tier::bound, "a{q=[10,10]}"),
