@@ -150,12 +150,11 @@ std::vector<std::string> hypotheses_in(const std::string& message) {
 }
 
 std::string output_of(const std::string& failure) {
-    for (const char* verb : {" is wrong", " changed", " breaks the relation", " deviates",
-                             " is less precise", ": ", " lost", " not written", " is not ", " is log2",
-                             " of an un", " of a row without"})
-        if (const std::size_t at = failure.find(verb); at != std::string::npos)
-            return failure.substr(0, at);
-    return failure;
+    std::size_t end = failure.size();
+    for (const char* verb : {" is wrong", " changed", " breaks the relation", " deviates", " is less precise", ": ", " lost",
+                             " not written", " is not ", " is log2", " of an un", " of a row without"})
+        end = std::min(end, failure.find(verb));
+    return failure.substr(0, end);
 }
 
 bool Failure::is_edited() const { return case_line.find(" break=[") != std::string::npos; }
