@@ -108,6 +108,7 @@ std::unique_ptr<Operator> make_nsa_compress_attention() {
                           .draw = compress_attention::sample,
                           .joint_shrinks = compress_attention::joint_shrinks,
                           .large_cases = compress_attention::large_cases,
+                          .plain = compress_attention::plain,
                           .attention = compress_attention::attention_operator});
 }
 

@@ -107,6 +107,7 @@ Call build_call(const Spec& spec);
 /// topk_indices as numbers.
 std::vector<std::int64_t> lists_of(const std::vector<std::uint32_t>& bits);
 
+Spec plain(const Schema& schema, Random& random);
 Spec sample(const Schema& schema, Random& random, int size, Profile profile);
 std::vector<std::string> labels_of(const Spec& spec);
 std::vector<RequiredClass> required_classes();

@@ -268,6 +268,34 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
     return spec;
 }
 
+/// The widths, windows and counts of the published module: 192 and 128 channels, blocks of 32 every 16 tokens, 16
+/// selected ones of 64, groups of 16 at most, compressed keys around whole tiles.
+Spec plain(const Schema& schema, Random& random) {
+    constexpr Int kMost = 2'000'000;
+    Spec spec(schema);
+    auto& n = spec.numbers;
+    n[kDtype] = random.between(0, 1);
+    n[kKvHeads] = random.pick<Int>({1, 1, 2});
+    n[kGroup] = random.pick<Int>({1, 4, 4, 16});
+    n[kDim] = random.pick<Int>({192, 192, 128});
+    n[kValueDim] = 128;
+    n[kBlock] = 32, n[kStride] = 16, n[kSelect] = 64;
+    n[kCount] = random.pick<Int>({16, 16, 8, 4});
+    n[kScale] = static_cast<Int>(ScaleKind::rsqrt);
+    const Int least = n[kCount] * keys_per_select(spec), sequences = random.pick<Int>({1, 1, 2});
+    for (Int b = 0; b < sequences; ++b) {
+        spec.lists[0].push_back(random.chance(30) ? random.pick<Int>({63, 64, 65}) : random.between(1, 24));
+        spec.lists[1].push_back(std::max(least, random.chance(50) ? random.pick<Int>({64, 65, 127, 128, 129})
+                                                                  : random.between(30, 200)));
+    }
+    while (cost(spec) > kMost && longest(spec.lists[0]) > 1)
+        for (Int& length : spec.lists[0]) length = (length + 1) / 2;
+    n[kSparse] = 1;
+    if (random.chance(50)) n[kMask] = 1, n[kHides] = static_cast<Int>(random.chance(50) ? Hides::random : Hides::ramp);
+    spec.seed = random.next() >> 40;
+    return spec;
+}
+
 std::vector<std::string> labels_of(const Spec& spec) {
     const auto& n = spec.numbers;
     Labels labels(spec, {"logits", "scale"});
