@@ -86,7 +86,7 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed) {
 
 void draw_wide_shape(Spec& spec, Random& random, bool packed) {
     using Int = std::int64_t;
-    const Int many = random.pick<Int>({65, 66, 80, 96, 127, 128, 129, 130, 160, 192, 193}),
+    const Int many = random.pick<Int>({65, 66, 80, 96, 127, 128, 129, 130, 160, 193, 257, 257, 320, 320}),
               few = random.chance(15) ? random.pick<Int>({64, 65, 66, 96, 128, 129}) : random.between(1, 8);
     const bool is_small = few < 64;
     spec.set("kv_heads", is_small ? random.between(1, 2) : 1);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "properties/judge/tier_measurement.h"
 #include "properties/judge/tier_text.h"
@@ -110,11 +112,34 @@ bool is_alike_in_heads(const TierTensor& tensor) {
     return !(most > kFarther * least);
 }
 
+/// Whether a tenth of the rows has nearly all of the error: a class rounds in all rows.
+bool is_in_few_rows(const TierTensor& tensor) {
+    constexpr std::size_t kFew = 20;  // rows
+    constexpr double kShare = 0.1, kMost = 0.9;
+    const auto width = static_cast<std::size_t>(tensor.width);
+    std::vector<double> rows;
+    for (std::size_t first = 0; first < tensor.noise.size(); first += width) {
+        double sum = 0;
+        bool is_judged = false;
+        for (std::size_t i = first; i < first + width; ++i)
+            if (tensor.noise.variance[i] > 0) {
+                const double error = tensor.got[i] - tensor.noise.value[i];
+                sum += error * error / tensor.noise.variance[i], is_judged = true;
+            }
+        if (is_judged) rows.push_back(sum);
+    }
+    if (rows.size() < kFew) return false;
+    std::ranges::sort(rows, std::greater<>());
+    const auto tenth = rows.begin() + static_cast<std::ptrdiff_t>(kShare * static_cast<double>(rows.size()));
+    const double all = std::accumulate(rows.begin(), rows.end(), 0.0);
+    return std::accumulate(rows.begin(), tenth, 0.0) > kMost * all;
+}
+
 /// The finest coarser class under which the tensor would pass, or nothing.
 std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, const Tests& tests,
                                                    const ref::RoundingClass& declared,
                                                    const NoiseOf& noise_of, const WantedRows& wanted) {
-    if (!is_alike_in_heads(tensor)) return std::nullopt;
+    if (!is_alike_in_heads(tensor) || is_in_few_rows(tensor)) return std::nullopt;
     for (const ref::RoundingClass& rounding : coarser_classes(declared))
         for (TierTensor& other : noise_of(rounding, wanted)) {
             if (other.name != tensor.name) continue;

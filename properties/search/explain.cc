@@ -59,6 +59,7 @@ public:
         if (elements <= kMostCompared) call_ = op_.build(smallest_);
         vary_memory();  // first: a crash takes time, and few tensors of a smallest case are not dense
         for (std::size_t i = 0; i < smallest_.lists.size(); ++i) vary_list(i);
+        vary_sequences();
         for (std::size_t i = 0; i < smallest_.numbers.size(); ++i) vary_number(i);
         vary_data();
         return words();
@@ -71,10 +72,20 @@ private:
         if (call_ && !is_over_() && is_same(*call_, op_.build(other))) return;  // another word for the same call
         const Varied now = is_over_() ? Varied::not_tried : outcome_(other);
         field.is_open |= now == Varied::not_tried;
-        if (now == Varied::fails || (now == Varied::holds && !field.is_length && fails_with_more(other)))
+        if (now == Varied::fails ||
+            (now == Varied::holds && (fails_with_normal_data(other) || (!field.is_length && fails_with_more(other)))))
             field.fail.push_back(std::move(value));
         else if (now == Varied::holds)
             field.hold.push_back(std::move(value));
+    }
+
+    /// Elements that are set are few, and may be none of those that show the failure in the other case.
+    bool fails_with_normal_data(const Spec& other) const {
+        if (other.recipe == Recipe::normal && other.overrides.empty()) return false;
+        Spec spec = other;
+        spec.overrides.clear();
+        spec.recipe = Recipe::normal;
+        return !is_over_() && is_taken_(spec) && outcome_(spec) == Varied::fails;
     }
 
     /// A window that hides nothing of two keys does of nine: the value is tried with longer sequences too, and normal data.
@@ -116,6 +127,19 @@ private:
             spec.lists[i][0] = other;
             if (carries_elements(spec)) attempt(field, std::to_string(other), spec);
         }
+        fields_.push_back(std::move(field));
+    }
+
+    /// One more sequence, as long as the last one.
+    void vary_sequences() {
+        if (smallest_.lists.empty() || std::ranges::any_of(op_.schema().lists, [](const ListField& list) { return list.max_size < 2; }))
+            return;
+        const std::size_t now = smallest_.lists[0].size();
+        Field field{"sequences", false, now == 1, std::to_string(now), {}, {}};
+        field.is_length = true;
+        Spec spec = smallest_;
+        for (auto& list : spec.lists) list.push_back(list.back());
+        attempt(field, std::to_string(now + 1), spec);
         fields_.push_back(std::move(field));
     }
 

@@ -43,6 +43,17 @@ std::string with_cause(const std::string& message, const std::string& cause) {
     return cause + message.substr(own.size());
 }
 
+/// The message without its cause.
+std::string without_cause(const std::string& message) {
+    constexpr std::string_view kBetween = "; ";
+    const std::string own = cause_in(message);
+    const std::size_t output = own.find(": ");
+    std::string rest = message.substr(own.size());
+    if (own.empty() || output == std::string::npos) return message;
+    if (rest.starts_with(kBetween)) rest.erase(0, kBetween.size());
+    return own.substr(0, output + 2) + rest;
+}
+
 }  // namespace
 
 Walk::Walk(const Operator& op, const Property& property, const EngineOptions& options,
@@ -251,7 +262,10 @@ void Walk::name_defect() {
             cause = cause_in(evaluate_by_(*law, spec).message);
         if (!cause.empty()) cause += "; on the case as found, with normal data";
     }
-    if (!cause.empty()) found_.message = with_cause(found_.message, cause);
+    if (!cause.empty())
+        found_.message = with_cause(found_.message, cause);
+    else if (law == &property_)  // what explains the smallest case alone
+        found_.message = without_cause(found_.message);
 }
 
 /// The case that was found in the other types and with other data.

@@ -124,10 +124,12 @@ void RowGradientBound::measure_row() {
         // P that is not cast keeps the rounding of its exponent, exp(s - (m + log l)).
         const double slack = kLatticeSlack + 3 * roundoff_.unit * (std::fabs(m) + log_sum) + prob_error_ +
                              std::expm1(roundoff_.base_2_score * std::fabs(m)) + bias_error(largest);
+        // The cast leaves P and dS alone where they are exact but for roundings of fp32.
+        const auto with_cast = [&](double roundoff) { return slack + (slack > roundoff / 4 ? roundoff * (1 + slack) : 0); };
         out_.score_grad_error.row(row_) =
-            slack * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
+            with_cast(roundoff_.score_grad) * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
         if (out_.has_slope()) out_.logit_grad_error.row(row_) = out_.score_grad_error.row(row_);
-        out_.prob_error.row(row_) = slack * out_.weight.row(row_);
+        out_.prob_error.row(row_) = with_cast(roundoff_.prob) * out_.weight.row(row_);
     } else {
         for (std::int64_t j = 0; j < rows_->count(); ++j) measure_errors(j, m, l, log_sum);
     }

@@ -439,6 +439,25 @@ TEST(Attention, LatticeGrantsDifferentBiases) {
     }
 }
 
+// P = exp2(s log2 e - LSE log2 e) of a score that is stored in base 2 is no longer 1, and its cast rounds it once more, as
+// that of dS does. Where P is 1 but for roundings of fp32 the casts leave it alone.
+TEST(Attention, LatticeGrantsTheCastOfWhatIsNotExact) {
+    const SmallProblem p({1.5}, {-1}, {1}, 1);
+    const Values dout{1}, output{0.5}, row_max{-1.5}, row_sum{1};
+    const auto bound = [&](const char* words) {
+        const auto gradient =
+            expected_attention_grad({p.shape.dense(), attention_columns(p.shape), {p.shape.inputs(p.query, p.key, p.value), dout, output, row_max, row_sum}},
+                                    {Dtype::bf16, parse_rounding_class(words)}, Grant::lattice);
+        return std::pair(gradient.value_grad.bound[0], gradient.key_grad.bound[0]);
+    };
+    constexpr double kCast = 0x1p-8;
+    const auto [dv, dk] = bound("scores=half p=half ds=half");
+    const auto [dv_fine, dk_fine] = bound("scores=half p=fp32 ds=fp32");
+    EXPECT_GE(dv - dv_fine, kCast);
+    EXPECT_GE(dk - dk_fine, kCast * 0.5 * 1.5);  // dS = 1 - 0.5, of a query of 1.5
+    EXPECT_EQ(bound("p=half ds=half"), bound("p=fp32 ds=fp32"));
+}
+
 // The LSE of one key is its logit: tanh=N and what is stored of a tanh or a sum with a bias are granted.
 TEST(Attention, LatticeGrantsWhatIsNoPlainScore) {
     SmallProblem p({1}, {1}, {1}, 1);

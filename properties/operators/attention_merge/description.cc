@@ -19,7 +19,7 @@ Description describe() {
     d.numbers = {
         type_field(),
         {.key = "parts", .max = 64, .word = "part"},
-        {.key = "rows", .max = 1 << 16, .word = "row"},
+        {.key = "rows", .max = 1 << 17, .word = "row"},
         {.key = "heads", .min = 1, .max = 256, .word = "head"},
         {.key = "dim", .min = 1, .max = 1024, .word = "channel"},
         {.key = "weights", .max = 4, .names = {"equal", "near", "wide", "far", "dominant"}},

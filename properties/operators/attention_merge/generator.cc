@@ -49,15 +49,20 @@ void make_large(Spec& spec, Random& random) {
     spec.set("dim", random.between(1, 2));
     spec.set("rows", random.between(1024, 5000));
     if (random.chance(40)) return;
-    if (random.chance(85)) {
+    if (random.chance(20)) {  // more heads than a block of threads takes
+        spec.set("rows", random.between(1, 3));
+        spec.set("heads", random.pick<std::int64_t>({33, 65, 66, 127, 128, 129, 130, 256}));
+        return;
+    }
+    if (random.chance(70)) {
         spec.set("rows", random.between(1, 3));
         spec.set("dim", random.pick<std::int64_t>({256, 257, 320, 384, 511, 512}));
         return;
     }
     spec.set("parts", 2);
     spec.set("dim", 1);
-    spec.set("heads", random.pick<std::int64_t>({2, 3, 16}));
-    spec.set("rows", 65'536 / spec.number("heads") + random.between(1, 9));
+    spec.set("heads", random.pick<std::int64_t>({1, 1, 1, 2, 16}));
+    spec.set("rows", 65'536 / spec.number("heads") + random.between(0, 9));
 }
 
 Spec sample_merge(const Schema& schema, Random& random, int size, Profile) {

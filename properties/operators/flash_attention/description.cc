@@ -229,7 +229,7 @@ void add_host_arguments(Description& d, const char* order, TextArgument order_ar
                 {"kv_start_idx", both<&A::kv_start_idx, &R::kv_start_idx>, key_start,
                  "start=both,key"}};
     d.texts = {{"input_layout", both<&A::input_layout, &R::input_layout>, name_in("layout"),
-                {"bsh", "BSND", "BSH", "SBH", "BNSD", "TND", "", "BSHX", "ND"}},
+                {"bsh", "BSND", "BSH", "SBH", "BNSD", "TND", "", "BSHX", "TNDX", "ND"}},
                {order, order_argument,
                 [](const Extents& e) { return e["stats_order"] == 1 ? "same_as_input" : ""; },
                 {"same_as_input", "", "same", "SAME_AS_INPUT", "same_as_inputx"}}};

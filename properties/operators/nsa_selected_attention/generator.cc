@@ -178,15 +178,25 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
             spec.lists = {{least + random.between(0, 30)}, {16 * random.between(66, 72)}};
         }
     }
+    const bool is_diagonal = !limit && !is_long && !is_large && !is_late && random.chance(3);
+    if (is_diagonal) {  // queries to the end of their own block and behind it
+        const Int block = random.pick<Int>({48, 64, 80, 96, 112, 128});
+        spec.numbers[kSelBlock] = block;
+        spec.numbers[kSelCount] = random.between(1, 2);
+        spec.numbers[kSelKvHeads] = 1;
+        spec.numbers[kSelGroup] = block < 96 ? random.between(1, 2) : 1;
+        spec.lists = {{block + random.between(-1, 2)}, {2 * block}};
+    }
     // Group 16 and more need few queries: the budget halves those first.
     const bool is_very_late = is_late && spec.lists[0][0] > 1024;
     if (!is_very_late)
-        fit_budget(random, spec, limit || is_long || is_large || is_late ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
+        fit_budget(random, spec, limit || is_long || is_large || is_late || is_diagonal ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
     if (random.chance(10)) spec.numbers[kSelBeyondQ] = random.between(1, 5);
     if (random.chance(10)) spec.numbers[kSelBeyondKv] = random.between(1, 20);
     if (total(spec.lists[0]) + spec.numbers[kSelBeyondQ] == 0) spec.lists[0].back() = 1;
     if (total(spec.lists[1]) + spec.numbers[kSelBeyondKv] == 0) spec.numbers[kSelBeyondKv] = 1;
     sample_mask(random, spec);
+    if (is_diagonal && spec.numbers[kSelMask] != 0) spec.numbers[kSelSparse] = 2;
     sample_data(random, spec);
     if (is_late && random.chance(70)) {  // all keys weigh
         spec.recipe = Recipe::normal;
