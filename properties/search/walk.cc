@@ -264,7 +264,7 @@ void Walk::name_defect() {
     }
     if (!cause.empty())
         found_.message = with_cause(found_.message, cause);
-    else if (law == &property_)  // what explains the smallest case alone
+    else if (property_.name == kDiagnosingLaw)  // what explains the smallest case alone
         found_.message = without_cause(found_.message);
 }
 

@@ -148,12 +148,13 @@ struct RoundingVariance {
     /// Relative error that all results of a softcap may share: tanh x of a small x, or a product with a slope of nearly 1,
     /// that is stored as x is.
     double coherent_cap(double cap) const { return cap > 0 ? std::sqrt(3 * step) : 0; }
-    /// A sink that a composition has in its type is one number for all rows of a head; of a softmax it moves all P.
+    /// A sink that a composition has in its type is one number for all rows of a head; of a softmax it moves all P. A large
+    /// one is the maximum and nearly the LSE of all rows, whose roundings are then the same: of LSE, and of LSE log2 e.
     double coherent_sink(std::span<const double> sinks) const {
-        double largest = 0;
+        double largest = 0, top = 0;
         for (const double x : sinks)
-            if (step > 0 && std::isfinite(x)) largest = std::max(largest, std::fabs(x));
-        return std::sqrt(3 * step) * largest;
+            if (std::isfinite(x)) largest = std::max(largest, std::fabs(x)), top = std::max(top, x);
+        return std::sqrt(3 * step) * largest + 3 * unit * top;
     }
     /// And all that are the product with one and the same number, stored: of 255/256 all but one of 128 are rounded down.
     double coherent_products(double stored_variance, std::int64_t width) const {

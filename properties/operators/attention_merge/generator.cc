@@ -49,7 +49,7 @@ void make_large(Spec& spec, Random& random) {
     spec.set("dim", random.between(1, 2));
     spec.set("rows", random.between(1024, 5000));
     if (random.chance(40)) return;
-    if (random.chance(20)) {  // more heads than a block of threads takes
+    if (random.chance(35)) {  // more heads than a block of threads takes
         spec.set("rows", random.between(1, 3));
         spec.set("heads", random.pick<std::int64_t>({33, 65, 66, 127, 128, 129, 130, 256}));
         return;

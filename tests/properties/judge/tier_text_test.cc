@@ -56,5 +56,23 @@ TEST(LikelyCause, OtherErrorsAreNotSaidToBeCut) {
     EXPECT_EQ(likely_cause(tensor, {}, 2, false), "");
 }
 
+// A class of rounding rounds in all rows: what one row has alone is a defect, however well the size would fit.
+TEST(LessPrecise, IsNothingThatOneRowHas) {
+    const TierTensor plain = stored(ref::Dtype::bf16);
+    const NoiseOf coarse = [&](const ref::RoundingClass&, const WantedRows&) {
+        TierTensor other = plain;
+        for (double& variance : other.noise.variance) variance *= 30 * 30;
+        return std::vector<TierTensor>{std::move(other)};
+    };
+    for (const bool all_rows : {true, false}) {
+        TierTensor tensor = plain;
+        for (std::size_t i = 0; i < tensor.noise.size(); ++i) {
+            const bool errs = all_rows || i / 16 == 7;
+            tensor.got.push_back(tensor.noise.value[i] + (errs ? 25 * std::sqrt(tensor.noise.variance[i]) * (i % 2 == 0 ? 1 : -1) : 0));
+        }
+        EXPECT_EQ(judge_tiers({tensor}, {}, coarse).failure, all_rows ? "out is less precise than declared" : "out deviates");
+    }
+}
+
 }  // namespace
 }  // namespace attncheck::properties

@@ -45,6 +45,56 @@ TEST(RareDraws, LargeMerges) {
     EXPECT_GE(count_of("attention_merge", [&](const Spec& spec) { return spec.number("rows") > 1024; }), 10);
     EXPECT_GE(count_of("attention_merge", [&](const Spec& spec) { return spec.number("dim") > 256; }), 10);
     EXPECT_GE(count_of("attention_merge", [&](const Spec& spec) { return rows(spec) > 65'536; }), 1);
+    EXPECT_GE(count_of("attention_merge", [&](const Spec& spec) { return spec.number("heads") > 64; }), 4);
+}
+
+/// Rows of one side behind the first tile of 64, at the widths for which kernels are made.
+bool has_wide_tiles(const Spec& spec, std::size_t side) {
+    if (spec.number("dim") < 64) return false;
+    for (std::size_t b = 0; b < spec.lists[0].size(); ++b)
+        if (spec.lists[side][b] > 64 && spec.lists[1 - side][b] > 0) return true;
+    return false;
+}
+
+TEST(RareDraws, WideHeadsBehindTheFirstTile) {
+    for (const char* op : {"attention", "attention_grad", "flash_attention_score", "flash_attention_score_grad"}) {
+        EXPECT_GE(count_of(op, [](const Spec& spec) { return has_wide_tiles(spec, 1); }), 200) << op;
+        EXPECT_GE(count_of(op, [](const Spec& spec) { return has_wide_tiles(spec, 0); }), 100) << op;
+    }
+}
+
+// Padding at either end, or whole blocks: all keys of a tile are hidden in a row that sees others.
+TEST(RareDraws, MasksHideWholeTiles) {
+    const auto hides_a_tile = [](const Spec& spec) {
+        if (spec.number("mask") == 0 || longest(spec.lists[1]) < 65 || longest(spec.lists[1]) > 400) return false;
+        const Call call = spec.schema->build(spec);
+        const Tensor& mask = call.tensor(call.op == "attention" ? "mask" : "atten_mask");
+        const std::uint32_t hidden = call.op == "attention" ? 0 : 1;
+        const std::int64_t columns = mask.shape.empty() ? 0 : mask.shape.back(), last = (columns - 1) / 64 * 64;
+        if (columns < 65 || mask.bits.empty()) return false;
+        for (auto row = mask.bits.begin(); row != mask.bits.end(); row += columns)
+            if (std::all_of(row + last, row + columns, [&](std::uint32_t bit) { return (bit != 0) == (hidden != 0); }) &&
+                std::any_of(row, row + last, [&](std::uint32_t bit) { return (bit != 0) != (hidden != 0); }))
+                return true;
+        return false;
+    };
+    EXPECT_GE(count_of("attention", hides_a_tile), 20);
+    EXPECT_GE(count_of("flash_attention_score", hides_a_tile), 20);
+}
+
+// The last query of a block that sees its own block to the diagonal.
+TEST(RareDraws, SelectedBlocksToTheirEnd) {
+    const auto is_so = [](const Spec& spec) {
+        return spec.number("block") > 64 && spec.number("sparse") == 2 && spec.number("mask") != 0 && longest(spec.lists[0]) >= spec.number("block");
+    };
+    EXPECT_GE(count_of("nsa_selected_attention", is_so), 8);
+}
+
+// The first channels of the keys are the values.
+TEST(RareDraws, LatentDecoding) {
+    const auto is_latent = [](const Spec& spec) { return spec.number("values") == 1; };
+    EXPECT_GE(count_of("attention_decode", is_latent), 150);
+    EXPECT_GE(count_of("attention_decode", [&](const Spec& spec) { return is_latent(spec) && spec.number("dim") == 576; }), 20);
 }
 
 TEST(RareDraws, ManyHeads) {
