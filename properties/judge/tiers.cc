@@ -112,7 +112,7 @@ bool is_alike_in_heads(const TierTensor& tensor) {
     return !(most > kFarther * least);
 }
 
-/// Whether a tenth of the rows has nearly all of the error: a class rounds in all rows.
+/// Whether a tenth of the rows has nearly all of the error, in units of what the class predicts: it rounds in all rows.
 bool is_in_few_rows(const TierTensor& tensor) {
     constexpr std::size_t kFew = 20;  // rows
     constexpr double kShare = 0.1, kMost = 0.9;
@@ -139,12 +139,13 @@ bool is_in_few_rows(const TierTensor& tensor) {
 std::optional<ref::RoundingClass> explaining_class(const TierTensor& tensor, const Tests& tests,
                                                    const ref::RoundingClass& declared,
                                                    const NoiseOf& noise_of, const WantedRows& wanted) {
-    if (!is_alike_in_heads(tensor) || is_in_few_rows(tensor)) return std::nullopt;
+    if (!is_alike_in_heads(tensor)) return std::nullopt;
     for (const ref::RoundingClass& rounding : coarser_classes(declared))
         for (TierTensor& other : noise_of(rounding, wanted)) {
             if (other.name != tensor.name) continue;
             other.got = tensor.got;
             leave_out_unwanted(other, wanted);
+            if (is_in_few_rows(other)) continue;
             // A class that predicts far larger errors explains nothing.
             constexpr double kLeast = 0.1;
             TierScores ignored;

@@ -41,7 +41,7 @@ TEST(ManySequences, HaveRowsBehindTheTablesOfKernels) {
     for (const auto& op : operators()) {
         const Schema& schema = op->schema();
         if (schema.lists.empty() || schema.lists[0].max_size < 129) continue;
-        constexpr int kDraws = 12000;
+        constexpr int kDraws = 20000;
         int behind_33 = 0, behind_65 = 0, large = 0, unlike = 0;
         for (int k = 0; k < kDraws; ++k) {
             Random random(static_cast<std::uint64_t>(k) * 104729 + 1);

@@ -57,7 +57,7 @@ TEST(BoundEvidence, ExpIsEstimated) {
 // A word without which errors still hold is named; one that they need is not.
 TEST(BoundEvidence, WordsThatAreNotNeededAreNamed) {
     EXPECT_THAT(said("acc=fp32 in=bf16", "acc=fp32", 0.5),
-                HasSubstr("declared in, errors stay within the bounds without it (1 cases)"));
+                HasSubstr("declared in, errors stay within the bounds without it (1 case)"));
     EXPECT_THAT(said("acc=fp32 in=bf16", "acc=fp32 in=bf16", 0.5), Not(HasSubstr("declared in")));
     EXPECT_THAT(said("acc=fp32", "acc=fp32", 0.5), IsEmpty());
 }

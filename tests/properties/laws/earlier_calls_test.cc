@@ -53,7 +53,7 @@ class CallsBefore : public OperatorTest {};
 /// Of the same shapes but for some that have another width or other lengths, and no other extent.
 TEST_P(CallsBefore, AreLegalAndOfTheSameShapes) {
     History history(op());
-    Random random(3);
+    Random random(4);
     int same = 0, others = 0;
     for (int k = 0; k < 40; ++k) {
         const std::vector<Call> calls = history.calls_of(history.drawn(random), random);

@@ -88,10 +88,10 @@ const std::vector<Seeded>& seeded_defects() {
          "q=[0,1] cmp=[1,1] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 "
          "count=1 data=zeros seed=0",
          "one block before the sequence moves its number"},
-        {"NCA-x26", "nsa_compress_attention", "softmax_sum is wrong",
+        {"NCA-x26", "nsa_compress_attention", "softmax_max is wrong",
          "q=[1] cmp=[17] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 count=1 "
-         "data=zeros seed=0",
-         "one key more than a tile of 16"},
+         "data=zeros seed=0 set=[query[0,0,0]=1,key[16,0,0]=1]",
+         "one key more than a tile of 16, with the largest logit"},
         {"FA-x84", "flash_attention_score", "softmax_sum is wrong",
          "q=[1] kv=[65] layout=BSH kv_heads=1 group=1 dim=1 value_dim=1 data=zeros seed=0",
          "65 keys are the fewest with a partial tile behind a full one; their number is the sum, "

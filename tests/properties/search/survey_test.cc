@@ -166,7 +166,7 @@ TEST(Survey, FindsWhatFewPeopleRun) {
                            Few{"flash_attention_score", has_prefix, "sparse=5,6"}}) {
         testing::NiceMock<MockCandidate> kernel;
         answer_calls(kernel, where(few.takes));
-        for (const std::uint64_t seed : {71, 73, 74}) {
+        for (const std::uint64_t seed : {71, 72, 74}) {
             const Survey known = survey(*find_operator(few.op), kernel, seed, Profile::ascend910b);
             EXPECT_FALSE(known.takes_nothing) << few.text << ", seed " << seed;
             // Either what is taken or all that is refused.
@@ -219,7 +219,7 @@ TEST(Survey, WidthsMayDifferWhereOneMoreIsDeclined) {
     const Operator& op = *find_operator("attention");
     testing::NiceMock<MockCandidate> kernel;
     answer_calls(kernel, where(has_whole_widths));
-    for (const std::uint64_t seed : {71, 73, 74}) {
+    for (const std::uint64_t seed : {71, 72, 74}) {
         const Survey known = survey(op, kernel, seed, Profile::ascend910b);
         EXPECT_THAT(known.taken.text, Not(HasSubstr("only value_dim=dim"))) << "seed " << seed;
         Random random(seed);
@@ -241,7 +241,7 @@ TEST(Survey, BlamesNothingElseThanWhatIsDeclined) {
     const Operator& op = flash(false);
     testing::NiceMock<MockCandidate> kernel;
     answer_calls(kernel, where(has_plain_mask));
-    for (const std::uint64_t seed : {71, 73, 74}) {
+    for (const std::uint64_t seed : {71, 72, 74}) {
         const Survey known = survey(op, kernel, seed, Profile::ascend910b);
         for (const char* field : {" keep!=", "prefix!=", "tokens!=", "pse_type!=", "pse!=", "start!=", "drop!="})
             EXPECT_THAT(known.taken.text, Not(HasSubstr(field))) << "seed " << seed;
