@@ -151,7 +151,7 @@ struct TensorField {
     std::vector<std::string> words = {};  ///< of the coordinates, where they are not their symbols'
     TensorArgument argument = {};
     /// The input of which it is a view where `view_when` holds, the first elements of each row of the fastest axis
-    /// (lay_views in one_buffer.h); it has no layout and no overrides of its own then.
+    /// (lay_views in one_buffer.h); it has neither layout nor overrides there.
     std::string view_of = {};
     When view_when = {};
     bool is_view(const Extents& extents) const { return !view_of.empty() && view_when.holds(extents); }

@@ -88,6 +88,8 @@ CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, const Prec
     CompressGradNoise out{RoundingNoise(input.size()), RoundingNoise(weight.size())};
     std::vector<double> input_squares(input.size()), weight_squares(weight.size());
     std::vector<double> windows(static_cast<std::size_t>(shape.total_tokens));
+    // Of every token and head: the significand of all its weights but zeros; 0: there is none, -1: they have several.
+    std::vector<double> significands(static_cast<std::size_t>(shape.total_tokens * shape.heads));
     Probe last{Defect::last_weight, 0, std::vector<double>(input.size())};
     for_each_block(shape, [&](std::int64_t output_row, std::int64_t first_token) {
         for (std::int64_t r = 0; r < shape.block; ++r) {
@@ -96,6 +98,11 @@ CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, const Prec
             for (std::int64_t n = 0; n < shape.heads; ++n) {
                 const std::int64_t at = token * row + n * dim;
                 const auto w = static_cast<std::size_t>(r * shape.heads + n);
+                int exponent = 0;
+                if (const double own = std::frexp(std::fabs(weight[w]), &exponent); own > 0) {
+                    double& of_token = significands[static_cast<std::size_t>(token * shape.heads + n)];
+                    of_token = of_token == 0 || of_token == own ? own : -1;
+                }
                 const double* const dy = output_grad.data() + output_row * row + n * dim;
                 const double* const x = input.data() + at;
                 add_products(out.input_grad.value.data() + at, input_squares.data() + at, weight[w],
@@ -108,10 +115,11 @@ CompressGradNoise nsa_compress_grad_noise(const CompressShape& shape, const Prec
     });
     const double terms = static_cast<double>(shape.total_blocks() * shape.head_dim);
     // A single product of two halves has as many errors as they have significands, the same ones
-    // again and again: no sample of independent errors. Its bound is half a unit anyway.
+    // again and again: no sample of independent errors. Its bound is half a unit anyway. So has (a + b) w,
+    // of a and b few numbers: of 255/256 a sum of 8 bits loses half a unit of its end, in all tokens of a lane.
     for (std::size_t i = 0; i < input.size(); ++i)
         if (const double terms_of_token = windows[i / static_cast<std::size_t>(row)];
-            terms_of_token > 1)
+            terms_of_token > 1 && significands[i / static_cast<std::size_t>(dim)] < 0)
             finish_sum(out.input_grad, i, input_squares[i], terms_of_token, dtype, of);
     for (std::size_t i = 0; i < weight.size(); ++i)
         finish_sum(out.weight_grad, i, weight_squares[i], terms, dtype, of);
