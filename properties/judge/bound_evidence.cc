@@ -6,9 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "ref/bounds/probabilistic.h"
-
 #include "properties/case/number_text.h"
+#include "ref/bounds/probabilistic.h"
 
 namespace attncheck::properties {
 namespace {

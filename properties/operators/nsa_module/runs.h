@@ -27,7 +27,7 @@ struct Run : CallRun {
     std::vector<std::int64_t> topk;       ///< [T,N2,K]
     std::vector<OperatorRecord> records;  ///< none when there are no tokens
 
-    /// Trouble is also a list of blocks that cannot be used.
+    /// early_verdict is also set where a list of blocks cannot be used.
     Run(const Parts& parts, PropertyContext& context,
         Direction direction = Direction::both);
     /// Lists and output of the forward.
