@@ -101,6 +101,22 @@ void draw_wide_shape(Spec& spec, Random& random, bool packed) {
     spec.lists[0].insert(spec.lists[0].begin(), queries), spec.lists[1].insert(spec.lists[1].begin(), keys);
 }
 
+void now_and_then_wide(Spec& spec, Random& random, bool packed) {
+    using Int = std::int64_t;
+    if (!random.chance(8)) return;
+    const Int many = random.pick<Int>({257, 258, 300, 384, 385, 513, 640, 1025, 1100}), few = random.between(1, 6),
+              dim = random.pick<Int>({64, 96, 128, 128, 192}), heads = many > 600 ? 1 : random.between(1, 2);
+    std::vector<std::vector<Int>> lists = {{few}, {many}};
+    if (random.chance(40)) std::swap(lists[0], lists[1]);
+    if (packed && random.chance(40))
+        for (auto& list : lists) list.insert(list.begin(), random.between(0, 5));
+    change_if_legal(spec, [&](Spec& to) {
+        to.lists = lists;
+        to.set("kv_heads", heads), to.set("group", 1);
+        to.set("dim", dim), to.set("value_dim", dim);
+    });
+}
+
 void draw_lengths(Spec& spec, Random& random, bool packed) {
     using Int = std::int64_t;
     const Int count = random.pick<Int>({1, 1, 2, 2, 3, 4, 5});

@@ -30,6 +30,10 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed);
 /// Widths of 64 and more, and more rows on one side than a tile has; on the other side few, seldom as many.
 void draw_wide_shape(Spec& spec, Random& random, bool packed);
 
+/// For agreement, now and then, where it stays legal: widths of 64 and more behind more keys, or queries, than any tile
+/// has. A dozen such rows cost what ten cases do, too much for every law.
+void now_and_then_wide(Spec& spec, Random& random, bool packed);
+
 /// Lengths of up to five sequences, often around tiles; `packed`: each has its own, and some are
 /// empty. The others share one length.
 void draw_lengths(Spec& spec, Random& random, bool packed);

@@ -16,12 +16,15 @@ constexpr std::int64_t kBeyond8 = 256;  ///< the same number where only eight bi
 
 constexpr auto kUsualReals = {"nan", "inf", "-inf", "1e300", "-1e39", "0", "-1", "1e-300"};
 
-/// Other spellings of a text, which a comparison of a part, or without regard to case, takes for it.
+/// Other spellings of a text, which a comparison without regard to case or of the shorter length takes for it.
 std::vector<std::string> spellings(const std::string& text) {
     std::string lower = text;
     for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return {lower, "", text + "X", text + "x", text.substr(0, text.size() - 1), " " + text, "BSND"};
+    return {lower, "", text.substr(0, text.size() - 1), "BSND"};
 }
+
+/// What a comparison of as many letters as the text has takes for it.
+std::vector<std::string> longer_spellings(const std::string& text) { return {text + "X", text + "x", text + " "}; }
 
 std::vector<Edit> texts_of(const std::string& name, const std::vector<std::string>& values) {
     std::vector<Edit> edits;
@@ -145,8 +148,9 @@ void add_text_edits(EditGroups& groups, const Call& call) {
     for (const TextField& field : call.description->texts) {
         const auto& now = *std::find_if(call.texts.begin(), call.texts.end(),
                                         [&](const Text& text) { return text.name == field.name; });
-        groups.push_back(texts_of(
-            field.name, field.tried.empty() ? spellings(now.value.value_or("")) : field.tried));
+        const std::string own = now.value.value_or("");
+        groups.push_back(texts_of(field.name, field.tried.empty() ? spellings(own) : field.tried));
+        if (!own.empty()) groups.push_back(texts_of(field.name, longer_spellings(own)));
         groups.push_back({field.name + ".absent"});
     }
 }

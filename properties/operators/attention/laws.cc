@@ -84,8 +84,8 @@ void make_neutral_tier_case(Spec& spec, Random& random) {
 
 /// One case in fifty has key positions that leave 16 bits and a mask, in fp32, whose LSE shows a few
 /// keys of many.
-void with_far_positions(Spec& spec, Random& random) {
-    if (!random.chance(2)) return;
+void with_far_positions_or_wide_rows(Spec& spec, Random& random) {
+    if (!random.chance(2)) return now_and_then_wide(spec, random, is_packed(spec));
     Spec far = spec;
     far.lists = {{random.between(1, 3)}, {kBeyond16Bits}};
     for (const auto& [field, value] : std::initializer_list<std::pair<const char*, Int>>{
@@ -225,7 +225,7 @@ std::vector<Property> neutral_properties(bool gradient) {
     // Domain  every legal case, every feature, data recipe and layout.
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
     std::vector<Property> list = attention_checks(of,
-                         {.adapt_agreement = with_far_positions,
+                         {.adapt_agreement = with_far_positions_or_wide_rows,
                           .earlier = earlier_changes(),
                           .lattice = make_lattice,
                           .tier_case = make_neutral_tier_case,

@@ -160,7 +160,8 @@ std::vector<Property> flash_properties(bool gradient) {
     // Shrinks to one batch, one query, one key, one channel, and the few elements that matter.
     std::vector<Property> list = attention_checks(
         of,
-        {.earlier = earlier_changes(),
+        {.adapt_agreement = [](Spec& spec, Random& random) { now_and_then_wide(spec, random, is_tnd(spec)); },
+         .earlier = earlier_changes(),
          .lattice = make_lattice,
          .tier_case = make_flash_tier_case,
          .is_tier_case = is_flash_tier_data});

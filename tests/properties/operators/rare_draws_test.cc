@@ -63,6 +63,31 @@ TEST(RareDraws, WideHeadsBehindTheFirstTile) {
     }
 }
 
+/// The same of cases of agreement, which has more of them than other laws.
+template <class Is>
+int count_of_agreement(const char* name, Is&& is) {
+    constexpr int kCases = 4000, kSizes = 100;
+    const Operator& op = *find_operator(name);
+    Random random(11);
+    int count = 0;
+    for (int k = 0; k < kCases; ++k) {
+        Spec spec = op.sample(random, k % kSizes, Profile::ascend910b);
+        op.properties().front().adapt(spec, random);
+        count += is(spec);
+    }
+    return count;
+}
+
+TEST(RareDraws, WideHeadsBehindEveryTile) {
+    for (const char* op : {"attention", "attention_grad", "flash_attention_score", "flash_attention_score_grad"}) {
+        ASSERT_EQ(find_operator(op)->properties().front().name, "agreement");
+        for (const std::size_t side : {0u, 1u}) {
+            const auto is_long = [&](const Spec& spec) { return spec.number("dim") >= 64 && longest(spec.lists[side]) > 256; };
+            EXPECT_GE(count_of_agreement(op, is_long), 60) << op << ' ' << side;
+        }
+    }
+}
+
 // Padding at either end, or whole blocks: all keys of a tile are hidden in a row that sees others.
 TEST(RareDraws, MasksHideWholeTiles) {
     const auto hides_a_tile = [](const Spec& spec) {
