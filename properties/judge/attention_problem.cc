@@ -82,11 +82,11 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
     const double stored = ref::max_finite(problem.dtype), fp32 = ref::max_finite(ref::Dtype::fp32),
                  limit = rounding.steps_rounded ? stored : fp32;
     const bool stores_scores = rounding.steps_rounded || rounding.scores_rounded;
-    std::vector<double> large_rows, large_values, large_outputs, large_queries, large_keys;
-    if (stores_scores) {
-        large_queries = largest_of_rows(n.query, s.head_dim), large_keys = largest_of_rows(n.key, s.head_dim);
-        for (double& x : large_keys) x *= std::max(1.0, std::fabs(problem.scale));
-    }
+    const double range = stores_scores ? stored : fp32 / 2;  // times log2 e, or not
+    std::vector<double> large_rows, large_values, large_outputs;
+    const std::vector<double> large_queries = largest_of_rows(n.query, s.head_dim);
+    std::vector<double> large_keys = largest_of_rows(n.key, s.head_dim);
+    for (double& x : large_keys) x *= std::max(1.0, std::fabs(problem.scale));
     if (problem.gradient) {
         large_rows = largest_of_rows(n.output_grad, s.value_dim);
         large_values = largest_of_rows(n.value, s.value_dim);
@@ -100,8 +100,8 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
         may_overflow(std::ranges::max(large_rows),
                      std::ranges::max(large_values) + std::ranges::max(large_outputs), s.value_dim, limit);
     const bool leave_range = !large_queries.empty() && !large_keys.empty() &&
-                             may_overflow(std::ranges::max(large_queries), std::ranges::max(large_keys), s.head_dim, stored);
-    if (!overflows && !leave_range && !any(keys) && !(problem.gradient && any(rows))) return;
+                             may_overflow(std::ranges::max(large_queries), std::ranges::max(large_keys), s.head_dim, range);
+    if (!overflows && !leave_range && !any(keys) && !any(rows)) return;
     std::vector<char> reached_rows(rows.size()), reached_keys(keys.size());
     std::vector<ref::KeyColumn> columns;
     for (Int t = 0; t < s.query_rows; ++t)
@@ -120,9 +120,10 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
                 const bool infinite =
                     (overflows && may_overflow(large_rows[row], large_values[at] + large_outputs[row],
                                                s.value_dim, limit)) ||
-                    (leave_range && may_overflow(large_queries[row], large_keys[at], s.head_dim, stored));
-                // In a gradient 0 (dP - delta) is no number either where dO, and so delta, is none.
-                reached_rows[row] |= keys[at] | infinite | (problem.gradient && rows[row]);
+                    (leave_range && may_overflow(large_queries[row], large_keys[at], s.head_dim, range));
+                // An infinite score has -infinity added to it. In a gradient 0 (dP - delta) is no number either where dO,
+                // and so delta, is none.
+                reached_rows[row] |= keys[at] | infinite | rows[row];
                 reached_keys[at] |= keys[at] | infinite | rows[row];
                 is_lost |= keys[at] != 0 || (infinite && leave_range);
             }

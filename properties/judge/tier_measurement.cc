@@ -155,7 +155,8 @@ void Measurement::measure_rows() {
 
 double Measurement::truncated_share(std::size_t element) const {
     const ref::RoundingNoise& noise = tensor_.noise;
-    const double truncated = noise.truncated.empty() ? 0 : noise.truncated[element] / noise.variance[element];
+    const double variance = noise.variance[element],
+                 truncated = noise.truncated.empty() || std::isinf(variance) ? 0 : noise.truncated[element] / variance;
     return std::max(truncated, tensor_.sums_alike);
 }
 
@@ -285,7 +286,7 @@ std::optional<Finding> Measurement::judge_slices(double tests, TierScores& score
         const double ratio = rms / limit;
         scores.slice = std::isnan(ratio) ? ratio : std::max(scores.slice, ratio);
         if (slice.rows >= 64) scores.worst_rms = std::max(scores.worst_rms, rms);
-        if (ratio <= most) continue;
+        if (!(ratio > most)) continue;
         most = ratio;
         Finding found;
         found.kind = Finding::Kind::slice;

@@ -45,9 +45,10 @@ struct FilterSums {
     double coefficient() const { return w > 0 ? a / w : 0; }
     /// What coherent errors may do to the coefficient of r (Cauchy and Schwarz).
     double coherent() const { return std::sqrt(v / w); }
-    /// Both statistics, the smaller one, of what exceeds coherent errors.
+    /// Both statistics, the smaller one, of what exceeds coherent errors; 0 where errors that rows share have no finite
+    /// variance (statistics near the end of the range), for then any coefficient is rounding.
     double statistic() const {
-        if (!(w > 0)) return 0;
+        if (!(w > 0) || !std::isfinite(w + shared)) return 0;
         const double shift = std::copysign(coherent(), a), left = a - shift * w;
         if (left * a <= 0) return 0;
         const double squares = std::max(a2 - 2 * shift * aw + shift * shift * w2, 0.0);

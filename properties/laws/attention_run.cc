@@ -260,7 +260,7 @@ CaseProblem attention_case(const AttentionOperator& of, const Spec& spec, ref::G
         // NaN of a hidden key may reach the scores.
         const bool spreads = rounding.hidden_times_zero && has_non_finite(*problem);
         if (has_lists && !spreads) all = of.judge_lists(*problem, result.outputs[list], rounding, grant);
-        if (!problem->gradient && problem->statistics == Statistics::lse)
+        if (!problem->gradient && problem->statistics == Statistics::lse && !spreads)
             join(all, verdict_on_empty_rows(
                           *problem, decode_all(ref::Dtype::fp32,
                                                packed_bits(problem->output_named("lse"), call,

@@ -1,4 +1,5 @@
 #include "ref/attention/row_gradients.h"
+#include "ref/attention/rounding_variance.h"
 #include "ref/numbers/dtype.h"
 
 #include <algorithm>

@@ -461,6 +461,54 @@ TEST(HiddenTimesZero, LeavesQueryGradientsOfNonFiniteRows) {
     EXPECT_FALSE(std::isinf(allowed[2]));
 }
 
+/// Whether a kernel that adds -infinity to the scores of hidden keys holds, with these operators: NaN in every row that
+/// `is_lost`, what it must be elsewhere.
+bool holds_with_lost_rows(const AttentionOperator& of, const std::string& line, const std::vector<char>& is_lost,
+                          bool times_zero) {
+    const Spec spec = spec_of(line);
+    ProblemKernel kernel(of, [&](const AttentionProblem& problem) {
+        Values values;
+        for (auto& [name, expected] : expected_of(problem, {})) {
+            values[name] = expected.value;
+            const auto width = static_cast<std::size_t>(problem.output_named(name).width);
+            for (std::size_t k = 0; k < values[name].size(); ++k)
+                if (is_lost[k / width]) values[name][k] = std::nan("");
+        }
+        return values;
+    });
+    PropertyContext context{kernel, {}};
+    context.rounding.hidden_times_zero = times_zero;
+    return !check_agreement(spec, context, attention_case(kernel, spec, ref::Grant::rounding)).failed();
+}
+
+// The score of a hidden key is NaN or infinite, and plus -infinity it is NaN.
+TEST(HiddenTimesZero, ScoresOfHiddenKeysMayBeNoNumber) {
+    const auto holds = [](const char* line, std::vector<char> is_lost) {
+        EXPECT_FALSE(holds_with_lost_rows(neutral_operator(), line, is_lost, false)) << line;
+        return holds_with_lost_rows(neutral_operator(), line, is_lost, true);
+    };
+    // No key to see: the LSE is -infinity, unless a hidden key is infinite.
+    const char* const lost_key =
+        "attention{dtype=fp16 q=[2] kv=[1] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 window_right=0 "
+        "align=bottom_right data=zeros seed=0 set=[key[0,0,0]=inf]}";
+    EXPECT_TRUE(holds(lost_key, {1, 0}));
+    // The same of an infinite query, and of it alone.
+    const char* const lost_query =
+        "attention{dtype=bf16 q=[2] kv=[1] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 mask=full data=zeros seed=0 "
+        "set=[query[0,0,0]=inf,mask[0]=0,mask[1]=0]}";
+    EXPECT_TRUE(holds(lost_query, {1, 0}));
+    EXPECT_FALSE(holds(lost_query, {0, 1}));
+    // Times log2 e an fp32 score leaves its range; one of fp16 numbers does not.
+    EXPECT_TRUE(holds(
+        "attention{dtype=fp32 q=[1] kv=[2] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 window_right=0 data=zeros "
+        "seed=0 set=[query[0,0,0]=1,key[1,0,0]=3.4e38]}",
+        {1}));
+    EXPECT_FALSE(holds(
+        "attention{dtype=fp16 q=[1] kv=[2] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 window_right=0 data=zeros "
+        "seed=0 set=[query[0,0,0]=1,key[1,0,0]=65504]}",
+        {1}));
+}
+
 // Long and thin cases stay thin when a law adapts them: 33001 queries with as many keys take a plain kernel ten seconds.
 TEST(AdaptedCases, HaveFewPairs) {
     constexpr std::int64_t kMost = std::int64_t{1} << 23;
