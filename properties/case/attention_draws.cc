@@ -53,6 +53,12 @@ void fit_plain_budget(Spec& spec, Random& random) {
     });
 }
 
+/// Widths of keys and values that kernels have code of their own for: latent attention, absorbed (576, 512) or not (192, 128).
+void set_latent_widths(Spec& spec, std::int64_t dim, std::int64_t value_dim) {
+    spec.set("dim", dim);
+    spec.set("value_dim", value_dim);
+}
+
 }  // namespace
 
 void draw_plain_shape(Spec& spec, Random& random, bool packed) {
@@ -62,6 +68,7 @@ void draw_plain_shape(Spec& spec, Random& random, bool packed) {
     const Int dim = random.pick<Int>({64, 64, 128, 80, 96});
     spec.set("dim", dim);
     spec.set("value_dim", dim);
+    if (random.chance(5)) set_latent_widths(spec, 192, 128);
     spec.set("scale", static_cast<Int>(ScaleKind::rsqrt));
     const auto length = [&] {
         return random.chance(40) ? random.between(1, 150)
@@ -94,7 +101,10 @@ void draw_wide_shape(Spec& spec, Random& random, bool packed) {
     const Int dim = random.pick<Int>({64, 64, 80, 96, 128, 128, 128, 192, 256});
     spec.set("dim", dim);
     spec.set("value_dim", random.chance(75) ? dim : random.pick<Int>({8, 64, dim / 2}));
-    spec.lists = {{few}, {many}};
+    const bool is_latent = is_small && random.chance(15), is_absorbed = is_latent && random.chance(30);
+    if (is_latent) set_latent_widths(spec, is_absorbed ? 576 : 192, is_absorbed ? 512 : 128);
+    if (is_absorbed) limit_fields(spec, {"kv_heads"}, 1);
+    spec.lists = {{few}, {is_absorbed ? std::min<Int>(many, 130) : many}};
     if (random.chance(40)) std::swap(spec.lists[0], spec.lists[1]);
     if (!packed || !random.chance(40)) return;
     const Int queries = random.between(0, 5), keys = random.between(0, 70);

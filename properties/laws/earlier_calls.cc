@@ -116,7 +116,7 @@ std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<Earl
     Random random(spec.seed ^ 0xea57);
     const bool is_alone = random.chance(75);
     Random of_shapes(mix(spec.seed ^ 0x5a9e));
-    const bool is_of_shape = of_shapes.chance(8);
+    const bool is_of_shape = of_shapes.chance(20);
     std::ranges::rotate(changes, changes.begin() + random.between(0, std::ssize(changes) - 1));
     Spec all = spec;
     std::vector<std::string> words;

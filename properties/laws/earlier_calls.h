@@ -45,7 +45,7 @@ struct EarlierCalls {
 };
 
 /// For most seeds three calls, each with one change alone: they fill a plan whose key leaves out one of these
-/// arguments, and the last of them a plan of the last call. For one of twelve seeds one call of another width or of other
+/// arguments, and the last of them a plan of the last call. For one of five seeds one call of another width or of other
 /// lengths. For the others one call with other data and all of `more` at once: it fills a plan whose key has none of the changed arguments. Where the seed is 0, a call for each,
 /// in several runs: a case that is written out has no other seed, and what another seed showed is to be seen in it.
 std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<EarlierChange>& more,

@@ -58,6 +58,17 @@ void make_band(Random& random, Spec& spec) {
     spec.lists = {{length}, {length + random.between(-3, 40)}};
 }
 
+/// More pairs of batch and head than the second and third number of a grid of threads may be, one query and a key or two each.
+void make_grid(Random& random, Spec& spec) {
+    constexpr std::size_t kMost = 65'535;
+    const Int heads = random.pick<Int>({64, 80, 128});
+    const std::size_t batches = kMost / static_cast<std::size_t>(heads) + 2;
+    spec.set("kv_heads", random.chance(70) ? heads : 2);
+    spec.set("group", heads / spec.number("kv_heads"));
+    spec.set("dim", random.between(1, 2)), spec.set("value_dim", random.between(1, 2));
+    spec.lists = {std::vector<Int>(batches, 1), std::vector<Int>(batches, random.between(1, 2))};
+}
+
 /// More batches or heads than one block of threads has: the gradients of biases and sinks are sums over them.
 void make_many(Random& random, Spec& spec) {
     const bool heads = random.chance(50);
@@ -72,6 +83,7 @@ void make_many(Random& random, Spec& spec) {
         queries = random.pick<Int>({33, 65, 65, 66, 129});
     }
     spec.lists = {std::vector<Int>(batches, queries), std::vector<Int>(batches, random.between(1, 9))};
+    if (random.chance(2)) make_grid(random, spec);
 }
 
 /// Large groups and queries beyond the first tile, thin: what all heads of a group make of one key.

@@ -106,6 +106,11 @@ Verdict key_permutation(const Spec& spec, PropertyContext& context) {
     if (verdict.kind != Verdict::Kind::declined || !parts.shape.mask.present) return verdict;
     parts.shape.mask = {};
     parts.prefix.reset();
+    if (parts.gradient) {  // is given what a forward without the mask says
+        AttentionProblem whole = flash_problem(parts);
+        give_reference_forward(whole);
+        static_cast<AttentionValues&>(parts) = whole;
+    }
     return verdict_on_permuted_keys(with_explicit_pairs(parts), spec.seed, context);
 }
 
