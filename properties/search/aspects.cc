@@ -65,6 +65,14 @@ Int divisor_of(const std::vector<Int>& lengths) {
     return divisor;
 }
 
+/// Largest size of a tile, from 16 to 256, that no length falls below; 0: some do.
+Int floor_of(const std::vector<Int>& lengths) {
+    const Int least = lengths.empty() ? 0 : std::ranges::min(lengths);
+    for (const Int tile : {256, 128, 64, 32, 16})
+        if (least >= tile) return tile;
+    return 0;
+}
+
 void take_several(Spec& spec) {
     for (auto& list : spec.lists)
         if (list.size() == 1) list.push_back(list.front());
@@ -113,6 +121,16 @@ void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
                        },
                    .text = yes_or_no,
                    .named = {0, 1}});
+    // Of a kernel that has no tile that is less than full.
+    out.push_back({.name = key + ":at_least",
+                   .value = [i](const Spec& spec) { return floor_of(spec.lists[i]); },
+                   .set =
+                       [i](Spec& spec, Int least) {
+                           for (Int& length : spec.lists[i])
+                               if (length < least) length += least;
+                           if (floor_of(spec.lists[i]) > least && !spec.lists[i].empty()) spec.lists[i].front() = std::max<Int>(least, 1);
+                       },
+                   .text = [](Int value) { return std::to_string(value); }});
     out.push_back({.name = key + ":multiple_of",
                    .value = [i](const Spec& spec) { return divisor_of(spec.lists[i]); },
                    .set =

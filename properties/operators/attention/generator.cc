@@ -83,7 +83,7 @@ void make_many(Random& random, Spec& spec) {
         queries = random.pick<Int>({33, 65, 65, 66, 129});
     }
     spec.lists = {std::vector<Int>(batches, queries), std::vector<Int>(batches, random.between(1, 9))};
-    if (random.chance(2)) make_grid(random, spec);
+    if (random.chance(4)) make_grid(random, spec);
 }
 
 /// Large groups and queries beyond the first tile, thin: what all heads of a group make of one key.

@@ -122,6 +122,20 @@ TEST(RareDraws, LatentDecoding) {
     EXPECT_GE(count_of("attention_decode", [&](const Spec& spec) { return is_latent(spec) && spec.number("dim") == 576; }), 20);
 }
 
+// Latent attention has kernels for its own pairs of widths, and a grid has 65,535 of batch and head at most.
+TEST(RareDraws, LatentWidthsAndGrids) {
+    const auto has_widths = [](std::int64_t dim, std::int64_t value_dim) {
+        return [=](const Spec& spec) { return spec.number("dim") == dim && spec.number("value_dim") == value_dim; };
+    };
+    for (const char* op : {"attention", "attention_grad", "flash_attention_score", "flash_attention_score_grad"})
+        EXPECT_GE(count_of(op, has_widths(192, 128)), 15) << op;
+    for (const char* op : {"attention", "attention_grad"})  // the documents' have no more than 512
+        EXPECT_GE(count_of(op, has_widths(576, 512)), 3) << op;
+    EXPECT_GE(count_of("attention", [](const Spec& spec) {
+                  return std::ssize(spec.lists[0]) * spec.number("kv_heads") * spec.number("group") > 65'535;
+              }), 1);
+}
+
 TEST(RareDraws, ManyHeads) {
     const auto heads = [](const Spec& spec) { return spec.number("kv_heads") * spec.number("group") > 128; };
     EXPECT_GE(count_of("flash_attention_score", [&](const Spec& spec) { return heads(spec) && spec.number("pse") >= 9; }), 3);

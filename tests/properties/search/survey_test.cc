@@ -210,6 +210,35 @@ TEST(Survey, LearnsSmallSizes) {
         }
 }
 
+bool has_full_tiles(const Call& call) {
+    constexpr std::int64_t kTile = 128;
+    const Tensor& key = call.tensor("key");
+    return key.shape.size() == 4 && key.shape[1] >= kTile && call.tensor("query").shape[3] % 64 == 0;
+}
+
+// No tile of keys is less than full: any length from 128 on.
+TEST(Survey, LearnsTheLeastLength) {
+    const Operator& op = *find_operator("attention");
+    testing::NiceMock<MockCandidate> kernel;
+    for (const std::uint64_t seed : {2, 3, 4}) {
+        answer_calls(kernel, where(has_full_tiles));
+        const Survey known = survey(op, kernel, seed, Profile::ascend910b);
+        EXPECT_THAT(known.taken.text, testing::HasSubstr("kv:at_least"));
+        Random random(seed);
+        int drawn = 0, taken = 0, ragged = 0;
+        for (int k = 0; k < 200; ++k) {
+            const auto spec = known.scope.brought_inside(op.sample(random, k % 100), random);
+            if (!spec) continue;
+            ++drawn;
+            taken += has_full_tiles(op.build(*spec));
+            ragged += spec->lists[1].front() % 128 != 0;
+        }
+        EXPECT_GE(drawn, 180) << known.taken.text;
+        EXPECT_GE(taken, drawn * 9 / 10) << known.taken.text;
+        EXPECT_GE(ragged, 40) << known.taken.text;
+    }
+}
+
 bool has_whole_widths(const Call& call) {
     return call.tensor("query").shape.back() % 16 == 0 && call.tensor("value").shape.back() % 16 == 0;
 }
