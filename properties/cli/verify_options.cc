@@ -54,7 +54,7 @@ CLI::App* add_verify_command(CLI::App& app, Arguments& arguments) {
     verify->add_flag("-v,--verbose", arguments.verbose,
                      "at the end one line for each property, and the classes of cases that were met");
     verify->add_flag("--stop-at-first", arguments.stop_at_first,
-                     "end the run after the first counterexample");
+                     "end the run after the first counterexample that a fresh process shows again");
     verify->add_option("--shrink", arguments.shrink, "time limit for shrinking one counterexample")
         ->type_name("SECONDS")
         ->check(seconds_between(0, 1e9))

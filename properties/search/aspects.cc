@@ -65,12 +65,14 @@ Int divisor_of(const std::vector<Int>& lengths) {
     return divisor;
 }
 
-/// Largest size of a tile, from 16 to 256, that no length falls below; 0: some do.
+constexpr Int kSmallestTile = 16, kLargestTile = 256;
+
+/// Largest size of a tile that no length falls below; 0: some fall below the smallest.
 Int floor_of(const std::vector<Int>& lengths) {
     const Int least = lengths.empty() ? 0 : std::ranges::min(lengths);
-    for (const Int tile : {256, 128, 64, 32, 16})
-        if (least >= tile) return tile;
-    return 0;
+    Int tile = kLargestTile;
+    while (tile >= kSmallestTile && tile > least) tile /= 2;
+    return tile >= kSmallestTile ? tile : 0;
 }
 
 void take_several(Spec& spec) {
@@ -122,7 +124,7 @@ void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
                    .text = yes_or_no,
                    .named = {0, 1}});
     // Of a kernel that has no tile that is less than full.
-    out.push_back({.name = key + ":at_least",
+    out.push_back({.name = key + ":least",
                    .value = [i](const Spec& spec) { return floor_of(spec.lists[i]); },
                    .set =
                        [i](Spec& spec, Int least) {
@@ -130,7 +132,10 @@ void add_list(const Schema& schema, std::size_t i, std::vector<Aspect>& out) {
                                if (length < least) length += least;
                            if (floor_of(spec.lists[i]) > least && !spec.lists[i].empty()) spec.lists[i].front() = std::max<Int>(least, 1);
                        },
-                   .text = [](Int value) { return std::to_string(value); }});
+                   .text = [](Int value) {
+                       if (value == 0) return std::string("0..15");
+                       return value == kLargestTile ? fmt::format("{}..", value) : fmt::format("{}..{}", value, 2 * value - 1);
+                   }});
     out.push_back({.name = key + ":multiple_of",
                    .value = [i](const Spec& spec) { return divisor_of(spec.lists[i]); },
                    .set =
