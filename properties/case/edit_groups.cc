@@ -20,7 +20,7 @@ constexpr auto kUsualReals = {"nan", "inf", "-inf", "1e300", "-1e39", "0", "-1",
 std::vector<std::string> spellings(const std::string& text) {
     std::string lower = text;
     for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return {lower, "", text.substr(0, text.size() - 1), "BSND"};
+    return {lower, "", text.substr(0, text.size() - 1), " " + text, "BSND"};
 }
 
 /// What a comparison of as many letters as the text has takes for it.

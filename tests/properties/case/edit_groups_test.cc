@@ -92,7 +92,7 @@ TEST_F(EditGroupsTest, OtherSpellingsAreTriedWhereNoneAreGiven) {
     d.texts[0].tried.clear();
     add_text_edits(groups_, outline_of({d, {0, 3, 0, 0, 32, 48}, {{2, 4}}}));
     EXPECT_THAT(texts_of(groups_[0]),
-                ElementsAre("layout=\"tnd\"", "layout=\"\"", "layout=\"TN\"", "layout=\"BSND\""));
+                ElementsAre("layout=\"tnd\"", "layout=\"\"", "layout=\"TN\"", "layout=\" TND\"", "layout=\"BSND\""));
 }
 
 // A block is compared with a stride, which has the same range; a number of heads is not.
