@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "properties/judge/attention_hypotheses.h"
-#include "ref/attention/scaled_inputs.h"
+#include "ref/attention/common_errors.h"
 
 namespace attncheck::properties {
 namespace {
@@ -323,14 +323,16 @@ std::optional<ref::Result> result_of(const TierTensor& tensor) {
     return std::nullopt;
 }
 
-/// scale=half: what the roundings of Q and K as they are scaled do to sums of the elements. The tensors then refer to
-/// the problem and to the chosen rows, nothing for all of them.
-void count_scaled_inputs(const AttentionProblem& problem, const ChosenRows* chosen, const ref::RoundingClass& rounding,
+/// What errors that elements have in common do to sums of them: of Q and K as they are scaled to half (scale=half), and in dK
+/// and dV, whose keys may be far more than the rows that they all read, of Q, LSE and delta in any class. The tensors
+/// then refer to the problem and to the chosen rows, nothing for all of them.
+void count_common_errors(const AttentionProblem& problem, const ChosenRows* chosen, const ref::RoundingClass& rounding,
                          std::vector<TierTensor>& tensors) {
-    if (rounding.scaling != ref::Scaling::half || problem.result == ref::Dtype::fp32) return;
+    const bool scales_half = rounding.scaling == ref::Scaling::half && problem.result != ref::Dtype::fp32;
     for (TierTensor& tensor : tensors) {
         const auto result = result_of(tensor);
         if (!result) continue;
+        if (!scales_half && tensor.role != Role::key_grad && tensor.role != Role::value_grad) continue;
         tensor.shared_variance = [&problem, chosen, rounding, result = *result](std::span<const double> weights) {
             const AttentionNumbers numbers(problem);
             const ref::AttentionGradInputs in = numbers.gradient_inputs();
@@ -344,7 +346,7 @@ void count_scaled_inputs(const AttentionProblem& problem, const ChosenRows* chos
             } else if (chosen) {
                 sum.chosen = chosen->rows;
             }
-            return ref::scaled_inputs_variance({problem.shape, columns, in},
+            return ref::common_error_variance({problem.shape, columns, in},
                                                {problem.result, rounding}, sum);
         };
     }
@@ -355,7 +357,7 @@ void count_scaled_inputs(const AttentionProblem& problem, const ChosenRows* chos
 std::vector<TierTensor> tier_tensors(const AttentionProblem& problem, const ref::RoundingClass& declared) {
     const ref::RoundingClass rounding = with_casts(problem, declared);
     auto out = all_tensors(problem, rounding);
-    count_scaled_inputs(problem, nullptr, rounding, out);
+    count_common_errors(problem, nullptr, rounding, out);
     return out;
 }
 
@@ -374,7 +376,7 @@ std::vector<TierTensor> tier_tensors_of(const AttentionProblem& problem, const C
                                         const ref::RoundingClass& declared) {
     const ref::RoundingClass rounding = with_casts(problem, declared);
     auto out = chosen_tensors(problem, chosen, rounding);
-    count_scaled_inputs(problem, &chosen, rounding, out);
+    count_common_errors(problem, &chosen, rounding, out);
     return out;
 }
 

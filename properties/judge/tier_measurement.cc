@@ -155,9 +155,10 @@ void Measurement::measure_rows() {
 
 double Measurement::truncated_share(std::size_t element) const {
     const ref::RoundingNoise& noise = tensor_.noise;
-    const double variance = noise.variance[element],
-                 truncated = noise.truncated.empty() || std::isinf(variance) ? 0 : noise.truncated[element] / variance;
-    return std::max(truncated, tensor_.sums_alike);
+    const double variance = noise.variance[element];
+    if (std::isinf(variance)) return tensor_.sums_alike;
+    const double truncated = noise.truncated.empty() ? 0 : noise.truncated[element] / variance;
+    return std::max({truncated, tensor_.sums_alike, std::min(noise.alike[element] / variance, 1.0)});
 }
 
 double Measurement::limit_of(const SliceSums& slice, double tests) const {

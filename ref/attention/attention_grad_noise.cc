@@ -9,7 +9,7 @@
 #include "ref/attention/logit_noise.h"
 #include "ref/attention/probes.h"
 #include "ref/attention/row_noise.h"
-#include "ref/attention/scaled_inputs.h"
+#include "ref/attention/common_errors.h"
 #include "ref/attention/score_gradients.h"
 
 namespace attncheck::ref {
@@ -26,13 +26,9 @@ public:
           value_squares_(view(in_.forward.value, shape_.value_dim).rowwise().squaredNorm()),
           sums_(backward, places, dtype_, of_, slots, out),
           bias_(in_.bias_elements, in_.bias_dtype, of_, in_.forward.keep_prob),
-          delta_(row_deltas(backward)) {
-        const auto dout = view(in_.output_grad, shape_.value_dim),
-                   o = view(in_.output, shape_.value_dim);
-        delta_variance_ = of_.of_sum(static_cast<double>(shape_.value_dim)) *
-                          dout.cwiseProduct(o).rowwise().squaredNorm();
+          delta_(row_deltas(backward)),
+          delta_variance_(delta_variances(backward, delta_, of_)) {
         of_.exponential += of_.tanh * square(in_.forward.softcap);  // P errs by both alike
-        if (of_.delta > 0) delta_variance_ += of_.delta * delta_.square() + of_.underflow;
     }
 
     /// P, dS and their variances; what the rows add to dQ, dK and dV.
@@ -144,6 +140,8 @@ public:
             weights.own += of_.step * weights.value.square() + value_lost;
         if (of_.rounds_prob && of_.least > RoundingVariance::kNoNumber)
             weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
+        if (const Array kept_errors = kept_alike(p, spreads_of(s, p), of_, in_.forward.keep_prob, true); kept_errors.size() > 0)
+            weights.take_alike(rows.gain * kept_errors);
         weights.share_alike(sum_alike);
         weights.of_row = sum_variance;
         if (of_.stores_scaled) weights.scaled = 0.5 * weights.value.square() * scaled;

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ref/attention/common_errors.h"
 #include "ref/attention/parts.h"
 #include "ref/attention/probes.h"
 #include "ref/attention/row_noise.h"
-#include "ref/attention/scaled_inputs.h"
 
 namespace attncheck::ref {
 namespace {
@@ -79,11 +79,13 @@ private:
         /// What terms next to a much larger one lose of l, and P in its cast, where they err alike.
         Eigen::ArrayXd sum_alike, cast_alike;
         Array prob_alike;  ///< of the cast, by pair; empty: nothing
+        Array kept_alike;  ///< of that of P / keep_prob; empty: nothing
     };
 
     void measure_alike(const Array& s, const Array& p, Squares& of) const {
         const Eigen::ArrayXd spreads = spreads_of(s, p);
         of.sum_alike = sum_lost_alike(p, spreads, of_);
+        of.kept_alike = kept_alike(p, spreads, of_, in_.keep_prob, false);
         of.cast_alike = Eigen::ArrayXd::Zero(p.rows());
         const double cast_step = of_.rounds_prob || of_.rounds_sum ? of_.least : 0;
         // Logits that spread over few steps of the rounded P next to 1: these err alike in the row sum.
@@ -154,6 +156,8 @@ private:
         Array alike = Array::Zero(plain.rows(), plain.cols());  // of the cast of P
         if (of.prob_alike.size() > 0)
             alike = product((rows.gain * of.prob_alike).square().matrix(), value2_.view()).array();
+        if (of.kept_alike.size() > 0)
+            alike += product((rows.gain * of.kept_alike).square().matrix(), value2_.view()).array();
         // sum (p y - p o)^2 omega of Q and K as they are scaled.
         Array scaled;
         if (of.scaled.size() > 0) {

@@ -23,6 +23,14 @@ void PairShares::take_alike(double half_step, const Eigen::ArrayXd& spreads) {
     if (alike.size() > 0) own += alike;
 }
 
+void PairShares::take_alike(const Array& errors) {
+    if (errors.size() == 0) return;
+    const Array squares = errors.square();
+    if (alike.size() == 0) alike = Array::Zero(value.rows(), value.cols());
+    alike += squares;
+    own += squares;
+}
+
 void PairShares::share_alike(const Eigen::ArrayXd& errors) {
     if (errors.size() == 0 || (errors == 0).all()) return;
     if (alike.size() == 0) alike = Array::Zero(value.rows(), value.cols());

@@ -49,6 +49,7 @@ struct PairShares {
     Eigen::ArrayXd of_row;  ///< relative variance of an error that all pairs of a row share, in own too; empty: none
 
     void take_alike(double half_step, const Eigen::ArrayXd& spreads = {});
+    void take_alike(const Array& errors);  ///< of the pairs; empty: none
     /// An error of all pairs of a row, relative, that `own` has already; empty: none.
     void share_alike(const Eigen::ArrayXd& errors);
 };

@@ -76,7 +76,7 @@ struct RoundingNoise {
     /// kernel stores delta in half or forms its own, and of dK and dV what one of an own row sum takes. Empty: nothing of these.
     std::vector<double> truncated;
     /// forward=own, dK and dV: of delta and of own row sums; of sums that lie close together (close_numbers.h). In
-    /// `truncated` too. Those of scale=half are in scaled_inputs.h.
+    /// `truncated` too. Those of scale=half are in common_errors.h.
     std::vector<SharedErrors> shared;
     std::vector<Probe> probes;
     /// What roundings that share their sign may do to the coefficient of a probe: exp, constants

@@ -28,7 +28,7 @@ struct RoundingVariance {
     double cut;                  ///< squared relative error that factors which are cut have in common
     double scaling;              ///< of an element of q or k that is scaled (scale=)
     double scaling_underflow;    ///< absolute, near zero
-    bool stores_scaled;          ///< scale=half of a half type; what these errors have in common: scaled_inputs.h
+    bool stores_scaled;          ///< scale=half of a half type; what these errors have in common: common_errors.h
     bool lse_split, own_forward;
     double part;  ///< relative, of an output of a part that is stored (split=half)
     /// exp=N beyond the usual: squared relative error of an exponential, N u. Not a third of it: the same
@@ -36,10 +36,11 @@ struct RoundingVariance {
     double exponential;
     double flush;  ///< what a stored number loses near zero, 0 if nothing is flushed
     double least;  ///< error of a cast near zero
+    Dtype cast_type;  ///< of P and dS
 
     explicit RoundingVariance(const Precision& precision) {
         const auto& [storage, rounding] = precision;
-        const Dtype cast_type = rounding.cast.value_or(storage);
+        cast_type = rounding.cast.value_or(storage);
         const double stored_cast = square(unit_roundoff(storage)) / 3, eta = half_ulp(cast_type, 0);
         const bool scales_half = rounding.scaling == Scaling::half;
         sum = accumulator_roundoff(precision);

@@ -1,5 +1,7 @@
 #include "ref/attention/row_noise.h"
 
+#include "ref/attention/close_numbers.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -87,6 +89,39 @@ std::vector<double> finite_squares(std::span<const double> values) {
     std::vector<double> squares;
     for (const double v : values) squares.push_back(std::isfinite(v) ? v * v : 0);
     return squares;
+}
+
+Array kept_alike(const Array& probs, const Eigen::ArrayXd& spreads, const RoundingVariance& of, double keep_prob,
+                 bool normalised) {
+    const double exact = 1 / keep_prob,
+                 error = std::fabs(stored_on_grid(exact, half_ulp(of.cast_type, exact)) / exact - 1);
+    if (keep_prob == 1 || !of.rounds_prob || !(error > of.unit)) return {};
+    const double cast_unit = std::sqrt(3 * of.cast);
+    Array out = Array::Zero(probs.rows(), probs.cols());
+    for (std::int64_t i = 0; i < probs.rows(); ++i) {
+        const auto row = probs.row(i);
+        if (RoundingVariance::alike(1, cast_unit, spreads[i]) > 0) {
+            out.row(i) = error * row;
+            continue;
+        }
+        const auto take = [&](std::int64_t j, double& most) {
+            if (!(row[j] > 0) || row[j] < most) return;
+            most = row[j];
+            if (!normalised || most >= 1 - 4 * cast_unit) out(i, j) = error * most;
+        };
+        double before = 0, behind = 0;
+        for (std::int64_t j = 0; j < row.size(); ++j) take(j, before), take(row.size() - 1 - j, behind);
+    }
+    return out;
+}
+
+Eigen::ArrayXd delta_variances(const AttentionBackward& backward, const Eigen::ArrayXd& deltas,
+                               const RoundingVariance& of) {
+    const std::int64_t width = backward.shape.value_dim;
+    const auto dout = view(backward.in.output_grad, width), o = view(backward.in.output, width);
+    Eigen::ArrayXd out = of.of_sum(static_cast<double>(width)) * dout.cwiseProduct(o).rowwise().squaredNorm();
+    if (of.delta > 0) out += of.delta * deltas.square() + of.underflow;
+    return out;
 }
 
 }  // namespace attncheck::ref

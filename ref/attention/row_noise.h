@@ -51,4 +51,14 @@ Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs);
 Eigen::ArrayXd sum_lost_alike(const Array& probs, const Eigen::ArrayXd& spreads,
                               const RoundingVariance& of);
 
+/// [g,c]: what the cast of P / keep_prob does to P where P is 1, which is the same number in all rows: before P is divided by
+/// the row sum that of every key that is the largest of those before it, in either order of the keys; that of a key
+/// alone where P is `normalised`. Of all keys where their logits spread over few steps. Empty: nothing.
+Array kept_alike(const Array& probs, const Eigen::ArrayXd& spreads, const RoundingVariance& of, double keep_prob,
+                 bool normalised);
+
+/// [T1,N1]: variances of <dO, O>, with its cast where there is one; of the `deltas` that row_deltas gives.
+Eigen::ArrayXd delta_variances(const AttentionBackward& backward, const Eigen::ArrayXd& deltas,
+                               const RoundingVariance& of);
+
 }  // namespace attncheck::ref

@@ -62,6 +62,18 @@ TEST(LargeSinks, CastsToNothingAreNotAccused) {
         }
 }
 
+/// And so of P in all rows at once: the error of a channel is one number, however many rows it is seen in.
+TEST(LargeSinks, CastsThatAreNothingInAllRowsAreNotAccused) {
+    for (const bool first : {false, true}) {
+        Emulation emulation;
+        emulation.normalised_first = first;
+        const Verdict verdict = judged(
+            "attention{dtype=fp16 q=[56] kv=[56] layout=packed kv_heads=1 group=1 dim=1 value_dim=8 scale=tenth "
+            "window_left=444 window_right=12800 align=bottom_right sink=large data=normal seed=9031318}", emulation);
+        EXPECT_FALSE(verdict.failed()) << verdict.message;
+    }
+}
+
 /// Truncating sums make every logit smaller, by up to D u: a scale inside the softmax, and a gain of
 /// gradients whose LSE is given.
 TEST(LargeLogits, ThatTruncationMakesSmallerAreNotAccused) {

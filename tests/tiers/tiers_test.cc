@@ -213,6 +213,34 @@ TEST(Tiers, GainsThatCoherentRoundingsMayCauseAreNotAccused) {
                    "gain +0.00");
 }
 
+/// 1 / 0.9 is rounded to 1.1094 in bf16. A correct kernel has it in the largest keys of its rows, whose P is 1; one that
+/// multiplies all of P with it has a gain.
+TEST(Tiers, FactorsOfADropoutAreNamedWhereTheyAreRounded) {
+    for (const char* line :
+         {"flash_attention_score{dtype=fp16 q=[200] kv=[24] layout=SBH kv_heads=2 group=2 dim=16 value_dim=16 "
+          "drop=random keep=nine_tenths scale=rsqrt data=normal seed=1527951}",
+          "flash_attention_score{dtype=bf16 q=[128] kv=[200] layout=SBH kv_heads=2 group=2 dim=64 value_dim=64 "
+          "drop=random keep=nine_tenths scale=rsqrt data=normal seed=2100756}"})
+        for (const std::int64_t tile : {16, 64, 1 << 20}) {
+            Emulation emulation;
+            emulation.tile = tile;
+            const Verdict verdict = judged(line, {}, emulation);
+            EXPECT_FALSE(verdict.failed()) << verdict.message;
+        }
+    const double rounded = 1.109375 * 0.9;
+    Emulation emulation;
+    emulation.prob_cast = false;
+    for (const char* op : {"flash_attention_score", "flash_attention_score_grad"}) {
+        const std::string line = std::string(op) +
+            "{dtype=bf16 q=[200] kv=[200] layout=BSND kv_heads=2 group=2 dim=64 value_dim=64 drop=random keep=nine_tenths "
+            "scale=rsqrt data=normal seed=3}";
+        const bool forward = line.starts_with("flash_attention_score{");
+        EXPECT_FALSE(judged(line, {}).failed());
+        const Planted planted = forward ? Planted{.output = rounded} : Planted{.value_grad = rounded};
+        expect_gain(judged(line, planted, emulation), forward ? "attention_out" : "dv", 100 * (rounded - 1));
+    }
+}
+
 /// Q and K that are rounded where they are scaled have errors of their own, each, and none that hides a gain.
 TEST(Tiers, GainsAreNamedWhereScaledInputsAreRounded) {
     Emulation emulation;

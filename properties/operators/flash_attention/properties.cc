@@ -50,15 +50,14 @@ std::vector<EarlierChange> earlier_changes() {
             other_value("stats_order", {0, 1})};
 }
 
-/// 1 / 0.9 is no number of the storage type: the cast of P / keep_prob then errs the same way for
-/// the largest P of every row. Where one key of a hundred is kept, errors are those of few products.
+/// Where one key of a hundred is kept, errors are those of few products.
 bool suits_tiers(FlashKeep keep) {
-    return keep == FlashKeep::one || keep == FlashKeep::half || keep == FlashKeep::tenth;
+    return keep != FlashKeep::hundredth && keep != FlashKeep::thousandth;
 }
 
 void make_flash_tier_case(Spec& spec, Random& random) {
     if (!suits_tiers(static_cast<FlashKeep>(spec.numbers[kFaKeep])))
-        spec.numbers[kFaKeep] = static_cast<std::int64_t>(FlashKeep::half);
+        spec.numbers[kFaKeep] = static_cast<std::int64_t>(FlashKeep::nine_tenths);
     make_dense_tier_case(spec, random, spec.schema == &flash_description(true));
 }
 

@@ -1,8 +1,11 @@
-// Variances of sums of results by the roundings of Q and K as they are scaled, beside difference quotients.
-#include "ref/attention/scaled_inputs.h"
+// Variances of sums of results by errors that elements share, beside difference quotients: of Q and K as they are scaled,
+// of the LSE that a row of a gradient reads, and of its delta.
+#include "ref/attention/common_errors.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <tuple>
 
@@ -27,20 +30,57 @@ double sum_of(const Values& weights, const Values& values) {
 }
 
 /// sum over all x of Q and K of (u^2 x^2 / 3 + eta^2 / scale^2) (d f / d x)^2.
-double by_differences(NeutralProblem& p, const std::function<double()>& f) {
+/// (d f / d x)^2.
+double square_slope(double& x, const std::function<double()>& f) {
     constexpr double kStep = 1e-5;
+    const double at = x;
+    x = at + kStep;
+    const double above = f();
+    x = at - kStep;
+    const double slope = (above - f()) / (2 * kStep);
+    x = at;
+    return square(slope);
+}
+
+double by_differences(NeutralProblem& p, const std::function<double()>& f) {
     const RoundingVariance of({Dtype::fp16, kHalf});
     double sum = 0;
     for (Values* values : {&p.query, &p.key})
-        for (double& x : *values) {
-            const double at = x;
-            x = at + kStep;
-            const double above = f();
-            x = at - kStep;
-            const double slope = (above - f()) / (2 * kStep);
-            x = at;
-            sum += (of.scaling * square(x) + of.scaling_underflow / square(p.shape.scale)) * square(slope);
-        }
+        for (double& x : *values)
+            sum += (of.scaling * square(x) + of.scaling_underflow / square(p.shape.scale)) * square_slope(x, f);
+    return sum;
+}
+
+/// The same in fp32, without an absolute part; and over the rows 4 u^2 (m^2 + (log l)^2) (d f / d LSE)^2 and
+/// var(delta) (d f / d delta)^2.
+double of_rows_by_differences(NeutralProblem& p, NeutralProblem::Forward& forward, const std::function<double()>& f) {
+    const RoundingVariance of({Dtype::fp32, {}});
+    double sum = 0;
+    for (Values* values : {&p.query, &p.key})
+        for (double& x : *values) sum += square(of.unit * x) * square_slope(x, f);
+    const std::size_t width = forward.output.size() / forward.row_max.size();
+    for (std::size_t row = 0; row < forward.row_max.size(); ++row) {
+        if (forward.row_max[row] == kEmptyRowMax) continue;
+        double lse = 0, squares = 0, of_delta = 0;
+        const double log_sum = std::log(forward.row_sum[row]), *dout = p.output_grad.data() + row * width;
+        double* out = forward.output.data() + row * width;
+        for (std::size_t c = 0; c < width; ++c) squares += square(dout[c]), of_delta += square(dout[c] * out[c]);
+        sum += 4 * square(of.unit) * (square(forward.row_max[row]) + square(log_sum)) * square_slope(lse, [&] {
+                   const double l = forward.row_sum[row];
+                   forward.row_sum[row] = l * std::exp(lse);
+                   const double at = f();
+                   forward.row_sum[row] = l;
+                   return at;
+               });
+        double delta = 0;
+        const Values before(out, out + width);
+        sum += of.of_sum(static_cast<double>(width)) * of_delta * square_slope(delta, [&] {
+                   for (std::size_t c = 0; c < width; ++c) out[c] = before[c] + delta * dout[c] / squares;
+                   const double at = f();
+                   std::ranges::copy(before, out);
+                   return at;
+               });
+    }
     return sum;
 }
 
@@ -49,9 +89,8 @@ protected:
     NeutralProblem p_{7, std::get<0>(GetParam()), std::get<1>(GetParam())};
 
     double variance(const AttentionGradInputs& in, Result result, const Values& weights,
-                    const RoundingClass& rounding = kHalf) const {
-        return scaled_inputs_variance({p_.shape.dense(), p_.columns(), in}, {Dtype::fp16, rounding},
-                                      {result, weights});
+                    const RoundingClass& rounding = kHalf, Dtype dtype = Dtype::fp16) const {
+        return common_error_variance({p_.shape.dense(), p_.columns(), in}, {dtype, rounding}, {result, weights});
     }
     ExpectedAttentionGrad gradient(const NeutralProblem::Forward& forward) const {
         return expected_attention_grad({p_.shape.dense(), p_.columns(), p_.gradient(forward)},
@@ -105,6 +144,23 @@ TEST_P(ScaledInputs, OfTheGradientAreTheDifferenceQuotients) {
     }
 }
 
+TEST_P(ScaledInputs, OfRowsOfTheGradientAreTheDifferenceQuotients) {
+    auto forward = p_.forward();
+    const struct {
+        Result result;
+        ExpectedTensor ExpectedAttentionGrad::* tensor;
+    } results[] = {{Result::key_grad, &ExpectedAttentionGrad::key_grad},
+                   {Result::value_grad, &ExpectedAttentionGrad::value_grad}};
+    for (const auto& [result, tensor] : results) {
+        const Values weights = drawn((gradient(forward).*tensor).size(), 4);
+        const double got = variance(p_.gradient(forward), result, weights, {}, Dtype::fp32),
+                     want = of_rows_by_differences(
+                         p_, forward, [&] { return sum_of(weights, (gradient(forward).*tensor).value); });
+        EXPECT_GT(want, 0);
+        EXPECT_NEAR(got / want, 1, 1e-4) << static_cast<int>(result);
+    }
+}
+
 TEST_P(ScaledInputs, OfChosenRowsAreThoseOfAll) {
     const auto forward = p_.forward();
     const AttentionGradInputs in = p_.gradient(forward);
@@ -119,7 +175,7 @@ TEST_P(ScaledInputs, OfChosenRowsAreThoseOfAll) {
         sum.chosen = chosen;
         const double want = variance(in, result, all);
         EXPECT_GT(want, 0);
-        EXPECT_NEAR(scaled_inputs_variance({p_.shape.dense(), p_.columns(), in},
+        EXPECT_NEAR(common_error_variance({p_.shape.dense(), p_.columns(), in},
                                            {Dtype::fp16, kHalf}, sum) /
                         want,
                     1, 1e-12)

@@ -1,6 +1,7 @@
-// Q and K that are rounded as the scale is multiplied into them (scale=half). An element of K has one error in all
-// rows that see its key, and one of Q in all keys of its row. So the errors of results are sums of few numbers where
-// queries, keys or channels are few, and a filter that adds up many results adds them up, too.
+// Errors that many elements of a result have in common, so that a filter, which adds up many elements, adds them up, too.
+// Q and K are rounded as the scale is multiplied into them: an element of K has one error in all rows that see its key, and
+// one of Q in all keys of its row. So the errors of results are sums of few numbers where queries, keys or channels are
+// few. A gradient reads one LSE for all keys of a row, and rounds it in units of 2 or e; delta is one number as well.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,15 @@ struct WeightedResult {
 ///
 ///   sum (u^2 x^2 / 3 + eta^2 / scale^2) A^2
 ///
+/// with u of the type they are scaled in. Of a gradient, over its rows with A = d sum / d LSE and d sum / d delta, also
+///
+///   sum 4 u^2 (m^2 + (log l)^2) A^2 + sum var(delta) A^2
+///
 /// Of a gradient dQ = scale dS' K may read the rounded K, dK = scale dS'^T Q the rounded Q. The forward is the given one,
 /// or with forward=own rounded likewise, which doubles the variance of its own and of the other part: both may have the
-/// same errors. The forward inputs alone are read for results of the forward.
-double scaled_inputs_variance(const AttentionBackward& backward, const Precision& precision,
+/// same errors; what its row sums and delta take is in RoundingNoise::shared. The forward inputs alone are read for
+/// results of the forward.
+double common_error_variance(const AttentionBackward& backward, const Precision& precision,
                               const WeightedResult& sum);
 
 /// The relative error that all elements of a tensor have in common when they are multiplied and rounded so: the mean

@@ -1,4 +1,4 @@
-#include "ref/attention/scaled_inputs.h"
+#include "ref/attention/common_errors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,6 +7,7 @@
 #include "ref/attention/close_numbers.h"
 #include "ref/attention/key_slots.h"
 #include "ref/attention/rounding_variance.h"
+#include "ref/attention/row_noise.h"
 #include "ref/attention/score_gradients.h"
 
 namespace attncheck::ref {
@@ -93,8 +94,10 @@ public:
         : backward_(backward),
           sum_(sum),
           own_forward_(of.own_forward),
+          statistic_(4 * square(of.unit)),
           slots_(slots),
           deltas_(row_deltas(backward)),
+          delta_variances_(delta_variances(backward, deltas_, of)),
           given_(shape_, in_.forward.scale, of),
           own_(given_) {}
 
@@ -108,13 +111,13 @@ public:
             const Array by_prob = rows.gain * product_transposed(exact.output_grad, of_keys(rows, shape_.value_dim)).array(),
                         of_prob = by_prob * exact.prob;
             given_.add(rows, of_prob * slope);
-            if (own_forward_) add_own(rows, exact, of_prob.rowwise().sum(), Eigen::ArrayXd::Zero(of_prob.rows()), slope);
+            add_rows(rows, exact, of_prob.rowwise().sum(), Eigen::ArrayXd::Zero(of_prob.rows()), slope);
             return;
         }
         if (sum_.result == Result::bias_grad) {
             const Array by = of_places(rows);
             given_.add(rows, by * exact.score_grad * slope);
-            if (own_forward_) add_own(rows, exact, (by * exact.score_grad).rowwise().sum(), (by * exact.prob).rowwise().sum(), slope);
+            add_rows(rows, exact, (by * exact.score_grad).rowwise().sum(), (by * exact.prob).rowwise().sum(), slope);
             return;
         }
         // d sum / d dS', which dQ = scale dS' K and dK = scale dS'^T Q have.
@@ -130,21 +133,28 @@ public:
             given_.add(rows, of_logits, share, w);
         else
             given_.add(rows, of_logits, share, {}, w);
-        if (own_forward_)
-            add_own(rows, exact, (by * slope * exact.score_grad).rowwise().sum(), (by * slope * exact.prob).rowwise().sum(), slope);
+        add_rows(rows, exact, (by * slope * exact.score_grad).rowwise().sum(), (by * slope * exact.prob).rowwise().sum(), slope);
     }
 
     double variance() const {
         const double given = given_.variance(in_.forward.key);
-        return own_forward_ ? 2 * (given + own_.variance(in_.forward.key)) : given;
+        return own_forward_ ? 2 * (given + own_.variance(in_.forward.key)) : given + of_rows_;
     }
 
 private:
-    /// Row sums and delta of an own forward: d sum / d LSE = -by_lse, d sum / d delta = -by_delta,
-    /// d LSE = sum_j P_j dS_j and d delta = sum_j P_j (dP_j - delta) dS_j.
-    void add_own(const SharedRows<double>& rows, const ScoreGradients& exact, const Eigen::ArrayXd& by_lse,
-                 const Eigen::ArrayXd& by_delta, const Array& slope) {
-        own_.add(rows, -(exact.prob.colwise() * by_lse + exact.score_grad.colwise() * by_delta) * slope);
+    /// d sum / d LSE = -by_lse and d sum / d delta = -by_delta of the rows. The errors of these numbers, or those of Q and K
+    /// in an own forward: d LSE = sum_j P_j dS_j and d delta = sum_j P_j (dP_j - delta) dS_j.
+    void add_rows(const SharedRows<double>& rows, const ScoreGradients& exact, const Eigen::ArrayXd& by_lse,
+                  const Eigen::ArrayXd& by_delta, const Array& slope) {
+        if (own_forward_) {
+            own_.add(rows, -(exact.prob.colwise() * by_lse + exact.score_grad.colwise() * by_delta) * slope);
+            return;
+        }
+        const Eigen::ArrayXd of_lse = statistic_ * (exact.row_max.square() + exact.log_sum.square());
+        for (std::int64_t i = 0; i < by_lse.size(); ++i) {
+            if (by_lse[i] != 0) of_rows_ += of_lse[i] * square(by_lse[i]);
+            if (by_delta[i] != 0) of_rows_ += delta_variances_[rows.row(i)] * square(by_delta[i]);
+        }
     }
     Matrix<double> of_keys(const SharedRows<double>& rows, std::int64_t width) const {
         return weights_of(sum_, width, rows.count(), [&](std::int64_t j) {
@@ -166,19 +176,21 @@ private:
     const AttentionGradInputs& in_ = backward_.in;
     const WeightedResult& sum_;
     bool own_forward_;
+    double statistic_, of_rows_ = 0;
     const KeySlots& slots_;
-    Eigen::ArrayXd deltas_;
+    Eigen::ArrayXd deltas_, delta_variances_;
     InputDerivatives given_, own_;
 };
 
 }  // namespace
 
-double scaled_inputs_variance(const AttentionBackward& given, const Precision& precision,
+double common_error_variance(const AttentionBackward& given, const Precision& precision,
                               const WeightedResult& sum) {
     const AttentionShape& shape = given.shape;
     const AttentionInputs<double>& in = given.in.forward;
-    const RoundingVariance of(precision);
-    if (of.scaling == 0 || in.scale == 0) return 0;
+    RoundingVariance of(precision);
+    if (in.scale == 0) return 0;
+    of.scaling = std::max(of.scaling, square(of.unit));
     const bool is_of_keys = sum.result == Result::key_grad || sum.result == Result::value_grad;
     const std::vector<WantedRow> wanted =
         sum.chosen && !is_of_keys ? chosen_rows(shape, *sum.chosen) : all_rows(shape);
