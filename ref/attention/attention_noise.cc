@@ -1,6 +1,7 @@
 // Predicted rounding errors of dense attention and the directions of its defects.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "ref/attention/common_errors.h"
 #include "ref/attention/parts.h"
@@ -78,12 +79,13 @@ private:
         double row_sum = 0, exponential = 0;  ///< relative variances of l, and the part of exp=N and tanh=N
         /// What terms next to a much larger one lose of l, and P in its cast, where they err alike.
         Eigen::ArrayXd sum_alike, cast_alike;
+        Eigen::ArrayXd spreads;  ///< of the logits, in units of P
         Array prob_alike;  ///< of the cast, by pair; empty: nothing
         Array kept_alike;  ///< of that of P / keep_prob; empty: nothing
     };
 
     void measure_alike(const Array& s, const Array& p, Squares& of) const {
-        const Eigen::ArrayXd spreads = spreads_of(s, p);
+        const Eigen::ArrayXd spreads = of.spreads = spreads_of(s, p);
         of.sum_alike = sum_lost_alike(p, spreads, of_);
         of.kept_alike = kept_alike(p, spreads, of_, in_.keep_prob, false);
         of.cast_alike = Eigen::ArrayXd::Zero(p.rows());
@@ -100,6 +102,44 @@ private:
         }
         for (std::int64_t i = 0; of_.rounds_sum && i < p.rows(); ++i)
             if (RoundingVariance::alike(1, cast_unit, spreads[i]) > 0) of.cast_alike[i] = cast_unit;
+    }
+
+    /// Casts of P whose logits spread over few steps: the error is a sawtooth over those, and values that go with the keys, as
+    /// where K is V, do not average it away. Its Fourier series as in close_numbers.h, for the three places that P may
+    /// have between two powers of two, normalised or not.
+    void add_close_casts(const SharedRows<double>& rows, const Array& weight, const Squares& of, Array& alike) const {
+        constexpr double kChance = 9;
+        constexpr int kHarmonics = 4;
+        const double cast_unit = std::sqrt(3 * of_.cast);
+        Array values;
+        for (std::int64_t i = 0; of_.rounds_prob && i < weight.rows(); ++i) {
+            if (RoundingVariance::alike(1, cast_unit, of.spreads[i]) == 0) continue;
+            const Eigen::ArrayXd close = (weight.row(i) < kDominant * rows.gain.row(i)).select(weight.row(i), 0.0);
+            const double largest = close.maxCoeff();
+            if (!(largest > 0)) continue;
+            if (values.size() == 0) values = finite_part(rows.value());
+            Eigen::ArrayXd most = Eigen::ArrayXd::Zero(shape_.value_dim);
+            const Eigen::ArrayXd kept = (close > 0).cast<double>();
+            const Eigen::ArrayXd by_chance =
+                kChance * product(Matrix<double>(kept.matrix().transpose()), Matrix<double>(values.square())).array().transpose();
+            for (const double step : {2 * cast_unit, std::numbers::sqrt2 * cast_unit, cast_unit}) {
+                const Eigen::ArrayXd turns = close * (2 * std::numbers::pi / (step * largest));
+                Eigen::ArrayXd variance = Eigen::ArrayXd::Zero(shape_.value_dim);
+                for (int n = 1; n <= kHarmonics; ++n) {
+                    const auto sums = [&](const Eigen::ArrayXd& wave) -> Eigen::ArrayXd {
+                        return product(Matrix<double>((kept * wave).matrix().transpose()), Matrix<double>(values))
+                            .array()
+                            .transpose()
+                            .square();
+                    };
+                    const Eigen::ArrayXd size = sums((n * turns).cos()) + sums((n * turns).sin());
+                    variance += (size > by_chance)
+                                    .select(size * 0.5 * square(step * largest / (std::numbers::pi * n)), 0.0);
+                }
+                most = most.max(variance);
+            }
+            alike.row(i) += most.transpose();
+        }
     }
 
     static double lse_of(const AttendedRows<double>& exact, std::int64_t i) { return exact.row_max[i] + std::log(exact.row_sum[i]); }
@@ -154,8 +194,12 @@ private:
         else
             plain = product(kept.cast<double>().matrix(), value2_.view()).array();
         Array alike = Array::Zero(plain.rows(), plain.cols());  // of the cast of P
-        if (of.prob_alike.size() > 0)
-            alike = product((rows.gain * of.prob_alike).square().matrix(), value2_.view()).array();
+        if (of.prob_alike.size() > 0) {
+            // Values that go with the keys, as where K is V, may have the sign of the errors.
+            const Matrix<double> errors = rows.gain * of.prob_alike;
+            alike = product(errors, Matrix<double>(finite_part(rows.value()).abs())).array().square();
+        }
+        add_close_casts(rows, weight, of, alike);
         if (of.kept_alike.size() > 0)
             alike += product((rows.gain * of.kept_alike).square().matrix(), value2_.view()).array();
         // sum (p y - p o)^2 omega of Q and K as they are scaled.

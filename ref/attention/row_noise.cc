@@ -63,7 +63,6 @@ Array ScoreNoise::of_scaling(const SharedRows<double>& rows) const {
 }
 
 Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs) {
-    constexpr double kDominant = 0.5;
     const Mask counts = probs > 0 && probs < kDominant;
     const Array weight = counts.cast<double>();
     const Eigen::ArrayXd count = weight.rowwise().sum(),

@@ -43,8 +43,10 @@ private:
     Eigen::VectorXd key_squares_;  ///< [T2,N2]: |k|^2
 };
 
-/// Standard deviation of the logits of every row, at most 1, without a key or sink that outweighs all
-/// others: how far its P spread, in units of themselves.
+inline constexpr double kDominant = 0.5;  ///< P of a key or sink that outweighs all others
+
+/// Standard deviation of the logits of every row, at most 1, without a dominant one: how far its P spread, in units of
+/// themselves.
 Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs);
 
 /// What terms next to a much larger one, such as a sink, lose of a row sum where they err alike; relative.

@@ -286,6 +286,19 @@ TEST(LongRows, StatisticsThatKeysShareAreNotAccused) {
                         "scale=tenth align=bottom_right data=normal seed=3226252}");
 }
 
+/// Casts of P whose logits spread over few steps are a sawtooth over those: next to a large sink, with K as V, they go with the
+/// values. In fp16 P is next to half its least number, in bf16 next to the middle of two numbers.
+TEST(LongRows, CastsThatGoWithTheValuesAreNotAccused) {
+    expect_no_alarm("", "attention_decode{dtype=fp16 q=[1*15] kv=[95,90,93,95,95,91,93,90,95,92,90,95,94,91,91] kv_heads=2 "
+                        "group=8 dim=1 value_dim=1 page=1 values=in_keys pages=shuffled shared=prefix spare=3 tail=foreign "
+                        "sink=large scale=negative data=normal seed=4260267}");
+    expect_no_alarm("", "attention_decode{dtype=bf16 q=[1*58] kv=[202,199,202,201,200,199,203,199,198,203,200,198,200,200,200,"
+                        "202,198,198,202,200,198,202,201,203,199,198,203,199,201,202,202,201,200,198,198,199,200,198,200,203,"
+                        "198,198,202,201,200,198,200,201,199,201,201,199,201,202,198,199,203,203] kv_heads=3 group=1 dim=1 "
+                        "value_dim=1 page=16 cache=heads values=in_keys shared=prefix spare=3 tail=mixed sink=large "
+                        "scale=tenth data=normal seed=6929817}");
+}
+
 TEST(LongRows, BiasesOfQueriesAreNotAccusedUnderOwnForwards) {
     expect_no_alarm("scale=half forward=own",
                     "attention_grad{dtype=fp16 q=[1500] kv=[4] layout=bhsd kv_heads=2 group=4 dim=1 value_dim=1 "
