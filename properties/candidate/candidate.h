@@ -38,8 +38,9 @@ struct CandidateInfo {
     bool implements(std::string_view op) const;
 };
 
-/// Where a buffer lies: ending at an inaccessible page, or beginning at one.
-enum class Placement { ends_at_guard, begins_at_guard };
+/// Where a buffer lies: ending at an inaccessible page, beginning at one, or one element behind that, so that no address is
+/// aligned to more than an element.
+enum class Placement { ends_at_guard, begins_at_guard, off_alignment };
 
 /// Outputs are filled with a pattern before the call: 0xFF.. in one run, 0x5A.. in the other.
 enum class Poison : std::uint8_t { ones = 0xFF, mixed = 0x5A };

@@ -142,7 +142,8 @@ std::uint64_t PlacedCalls::control(const void* data, std::size_t bytes) {
 PlacedBuffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::size_t bytes,
                                       std::size_t element_size, std::byte fill,
                                       std::vector<std::int64_t> offsets, bool is_covered) {
-    const std::uint64_t pages = std::max(round_up_to_page(bytes), kPage);
+    const std::uint64_t gap = options_.placement == Placement::off_alignment ? element_size : 0;
+    const std::uint64_t pages = std::max(round_up_to_page(bytes + gap), kPage);
     if (pages > arena_bytes_ || next_ + pages + 2 * kPage > arena_bytes_)
         throw NoRoom(fmt::format("the buffers need more than the {} GiB of address space that the "
                                  "system grants",
@@ -156,7 +157,7 @@ PlacedBuffer& PlacedCalls::add_buffer(std::size_t call, std::string name, std::s
     buffer.first_page = kArenaAddress + next_ + kPage;
     buffer.pages_end = buffer.first_page + pages;
     buffer.begin = options_.placement == Placement::ends_at_guard ? buffer.pages_end - bytes
-                                                                  : buffer.first_page;
+                                                                  : buffer.first_page + gap;
     buffer.end = buffer.begin + bytes;
     buffer.offsets = std::move(offsets);
     next_ += kPage + pages;

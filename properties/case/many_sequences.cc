@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "properties/case/derived.h"
 #include "properties/case/random.h"
@@ -10,7 +13,7 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr int kPercent = 4, kLargePercent = 8, kMiddlePercent = 40, kLargeTables = 2;
+constexpr int kPercent = 4, kPackedPercent = 12, kLargePercent = 16, kMiddlePercent = 40, kLargeTables = 2, kSparse = 60, kFilled = 6;
 constexpr std::int64_t kFew = 7, kNarrow = 16, kSmallPage = 4, kShort = 24;
 
 /// Kernels keep lengths in tables of 32, of 64 or 128, or of one entry for each of 1024 threads.
@@ -31,8 +34,9 @@ double size_of(const Spec& spec) {
 /// How sequences are made of those of the case: which lists may have any shorter length. The lengths of
 /// keys can depend on other fields, and those of queries be one. Elsewhere they are `whole`, or some tens
 /// in steps of a small block.
+/// `sparse`: most of them are empty, so that wide rows are no more than a case may cost.
 struct Cut {
-    bool first = true, others = true, whole = true, all_alike = false;
+    bool first = true, others = true, whole = true, all_alike = false, sparse = false;
     bool takes(std::size_t list) const { return list == 0 ? first : others; }
 };
 
@@ -63,8 +67,14 @@ Spec repeated(const Spec& spec, std::int64_t count, const Cut& cut, Random& rand
         }
     };
     for (std::int64_t b = 0; b < count; ++b) {
+        const bool is_last = b == count - 1;
+        if (cut.sparse && !is_last && !random.chance(kFilled)) {
+            for (std::size_t k = 0; k < many.lists.size(); ++k)
+                many.lists[k].push_back(cut.takes(k) || !cut.whole ? 0 : length_of(k, 0));
+            continue;
+        }
         if (b == 0 || !cut.all_alike) {
-            draw(b == count - 1);
+            draw(is_last);
             continue;
         }
         for (auto& list : many.lists) list.push_back(list.front());
@@ -106,22 +116,35 @@ Spec shortened(Spec spec) {
     return spec;
 }
 
+/// The first of these cases, cut to so many sequences, that is legal and not too large.
+std::optional<Spec> first_repeated(const std::vector<Spec>& cases, std::int64_t count, const Table& table, bool sparse,
+                                   Random& random) {
+    constexpr Cut kCuts[] = {{true, true}, {false, true}, {true, false}, {true, false, false}};
+    for (const Spec& from : cases)
+        for (const bool all_alike : {false, true})
+            for (Cut cut : kCuts) {
+                if (sparse && all_alike) continue;
+                cut.all_alike = all_alike, cut.sparse = sparse;
+                Spec many = repeated(from, count, cut, random);
+                if (!illegal(many) && size_of(many) <= table.elements) return many;
+            }
+    return std::nullopt;
+}
+
 void repeat_sequences(Spec& spec, const Table& table, Random& random) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;
     const std::int64_t most = std::min(table.most, spec.schema->lists[0].max_size);
-    if (most < kFew || std::ranges::any_of(spec.lists, is_long)) return;
+    if (most < kFew) return;
     const std::int64_t count = random.between(std::min(table.fewest, most), most);
-    const Spec small = with_one_head(spec);
-    constexpr Cut kCuts[] = {{true, true}, {false, true}, {true, false}, {true, false, false}};
-    for (const Spec& from : {small, narrow(small), shortened(narrow(small))})
-        for (const bool all_alike : {false, true})
-            for (Cut cut : kCuts) {
-                cut.all_alike = all_alike;
-                const Spec many = repeated(from, count, cut, random);
-                if (illegal(many) || size_of(many) > table.elements) continue;
-                spec = many;
-                return;
-            }
+    const bool sparse = table.fewest > kSmall.most && random.chance(kSparse);
+    const std::vector<Spec> small{with_one_head(spec), narrow(with_one_head(spec)), shortened(narrow(with_one_head(spec)))};
+    std::vector<Spec> wide = small;
+    wide.insert(wide.begin(), spec);
+    std::optional<Spec> many;
+    if (sparse) many = first_repeated(wide, count, table, true, random);
+    if (!many && std::ranges::none_of(spec.lists, is_long)) many = first_repeated(small, count, table, false, random);
+    if (!many && !sparse) many = first_repeated(wide, count, table, true, random);
+    if (many) spec = *std::move(many);
 }
 
 }  // namespace
@@ -129,7 +152,10 @@ void repeat_sequences(Spec& spec, const Table& table, Random& random) {
 void draw_many_sequences(Spec& spec) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;
     Random random(mix(spec.seed) ^ static_cast<std::uint64_t>(spec.lists[0].size()));
-    if (!random.chance(kPercent)) return;
+    // Where a layout among others packs sequences, few cases have lengths of their own.
+    const bool is_packed = spec.schema->number("layout") >= 0 && std::ranges::adjacent_find(spec.lists[0], std::not_equal_to<>()) !=
+                                                                     spec.lists[0].end();
+    if (!random.chance(is_packed ? kPackedPercent : kPercent)) return;
     const bool is_large = random.chance(kLargePercent);
     repeat_sequences(spec, is_large ? kLarge : random.chance(kMiddlePercent) ? kMiddle : kSmall, random);
 }

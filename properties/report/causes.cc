@@ -53,7 +53,8 @@ bool is_unsteady(const Failure& one) { return one.certificate.starts_with(kNotAl
 
 bool is_of_other_calls(const Failure& one) {
     return needs_company(one) && (one.message.starts_with("after a call") ||
-                                  one.failure.find("when called") != std::string::npos);
+                                  one.failure.find("when called") != std::string::npos ||
+                                  one.message.find(" calls at once") != std::string::npos);
 }
 
 namespace {

@@ -204,8 +204,10 @@ Verdict verdict_on_equal_problems(const FlashParts& left, const FlashParts& righ
 
 Verdict verdict_on_rounded_problems(const FlashParts& left, const FlashParts& right,
                                     PropertyContext& context, const std::string& relation) {
-    return verdict_on_rounded_problems(flash_attention_operator(), flash_problem(left),
-                                       flash_problem(right), context, relation);
+    // Statistics are those of the rounded numbers: under forward=own a gradient may go by them or form its own.
+    AttentionProblem rounded = flash_problem(right);
+    if (rounded.gradient) give_reference_forward(rounded);
+    return verdict_on_rounded_problems(flash_attention_operator(), flash_problem(left), rounded, context, relation);
 }
 
 Verdict verdict_on_identical_problems(const FlashParts& left, const FlashParts& right,

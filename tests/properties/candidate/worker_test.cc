@@ -21,6 +21,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 using Kind = CallResult::Kind;
@@ -32,7 +33,7 @@ CallResult run_once(const std::string& library, const RunOptions& options = {}) 
 // A correct library: every element is 16, nothing is damaged, printing disturbs nobody.
 TEST(Worker, CorrectLibraryReturnsItsOutputs) {
     for (const char* library : {"slow_but_correct", "prints"})
-        for (const Placement placement : {Placement::ends_at_guard, Placement::begins_at_guard})
+        for (const Placement placement : {Placement::ends_at_guard, Placement::begins_at_guard, Placement::off_alignment})
             for (const Poison poison : {Poison::ones, Poison::mixed}) {
                 testing::internal::CaptureStdout();
                 const CallResult result = run_once(library, {placement, poison});
@@ -183,6 +184,15 @@ TEST(Worker, OneElementOutsideIsLocated) {
     EXPECT_EQ(before.kind, Kind::out_of_bounds);
     EXPECT_EQ(before.where, "input");
     EXPECT_EQ(before.detail, "out-of-bounds read 1 element(s) before the start of input");
+}
+
+// Rows of 16 channels end and begin at multiples of 32 bytes: only one element further is any other address.
+TEST(Worker, AddressesThatAreRoundedAreSeenOffTheirAlignment) {
+    for (const Placement placement : {Placement::ends_at_guard, Placement::begins_at_guard})
+        EXPECT_THAT(output_of(call_of_ones(), run_once("rounds_addresses", {placement})), Each(16));
+    const CallResult result = run_once("rounds_addresses", {Placement::off_alignment});
+    ASSERT_TRUE(result.ok());
+    EXPECT_THAT(output_of(call_of_ones(), result), Not(Each(16)));
 }
 
 Call call_with_far_heads() {

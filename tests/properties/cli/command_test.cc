@@ -185,6 +185,18 @@ TEST_F(CommandTest, CasesOfARestrictedKernelAreAccepted) {
                 HasSubstr("dim=64,128"));
 }
 
+// Buffers are aligned to elements only; a library may decline addresses that it cannot load from, and is judged at others.
+TEST_F(CommandTest, AddressesAreAlignedToElementsOnly) {
+    const std::string line = "verify --op nsa_compress --property repeatable --features 'nsa_compress: dim=16,64' "
+                             "--cases 30 --env ROUNDS_ADDRESSES --candidate " +
+                             candidate_path("rounds_addresses");
+    const Ran rounds = run_line("ROUNDS_ADDRESSES=always " + quoted(COMMAND_PATH) + " " + line + " 2>&1");
+    EXPECT_EQ(rounds.status, 1) << rounds.printed;
+    EXPECT_THAT(rounds.printed, HasSubstr("aligned to elements only"));
+    const Ran declines = run_line("ROUNDS_ADDRESSES=declines " + quoted(COMMAND_PATH) + " " + line + " 2>&1");
+    EXPECT_EQ(declines.status, 0) << declines.printed;
+}
+
 // Status 4: a library that is gone before the workers start is nobody's counterexample.
 TEST_F(CommandTest, TroubleOfTheSystemIsStatusFour) {
     std::filesystem::copy_file(candidate_path("slow_but_correct"), file("slow.so"));
