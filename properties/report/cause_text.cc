@@ -136,8 +136,8 @@ private:
         std::string title = fmt::format("{}.{}: {}", first.op, first.property, first.failure);
         if (first.message.starts_with("after a call"))
             title += " " + first.message.substr(0, first.message.find(": "));
-        else if (needs_company(first) && first.property != "unusual_arguments" && !is_of_other_calls(first))
-            title += " (when called alone, too)";
+        else if (is_wrong_alone(first))
+            title += kWhenAlone;
         return title;
     }
 

@@ -39,9 +39,9 @@ Rank rank_of(const Failure& one) {
 
 }  // namespace
 
-bool needs_company(const Failure& one) {
+bool needs_company(std::string_view property) {
     constexpr std::string_view kLaws[] = {"history", "after_rejection", "concurrent", "unusual_arguments"};
-    return std::ranges::find(kLaws, one.property) != std::end(kLaws);
+    return std::ranges::find(kLaws, property) != std::end(kLaws);
 }
 
 namespace {
@@ -52,9 +52,13 @@ bool is_unsteady(const Failure& one) { return one.certificate.starts_with(kNotAl
 }  // namespace
 
 bool is_of_other_calls(const Failure& one) {
-    return needs_company(one) && (one.message.starts_with("after a call") ||
+    return needs_company(one.property) && (one.message.starts_with("after a call") ||
                                   one.failure.find("when called") != std::string::npos ||
                                   one.message.find(" calls at once") != std::string::npos);
+}
+
+bool is_wrong_alone(const Failure& one) {
+    return needs_company(one.property) && one.property != "unusual_arguments" && !is_of_other_calls(one) && !is_unsteady(one);
 }
 
 namespace {
@@ -181,7 +185,7 @@ std::vector<Cause> causes_of(const std::vector<Failure>& failures, bool rejects_
         const bool is_statistical = one.tier == Tier::filter || one.tier == Tier::deviation;
         // Of one that the run had no time to shrink, the case is as large as it was found.
         const bool is_as_found = !is_of_shrunk(one.certificate) || is_unsteady(one);
-        return std::tuple(is_as_found, is_statistical ? deviation : rank, needs_company(one),
+        return std::tuple(is_as_found, is_statistical ? deviation : rank, needs_company(one.property),
                           one.case_line.size(), i);
     };
     std::vector<Cause> causes;

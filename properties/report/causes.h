@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "properties/judge/verdict.h"
@@ -51,9 +52,12 @@ std::vector<std::string> hypotheses_in(const std::string& message);
 std::string output_of(const std::string& failure);
 
 /// Of a law that puts a call into company. What is wrong alone has a plainer face than they are.
-bool needs_company(const Failure& one);
+bool needs_company(std::string_view property);
 /// A call that is right alone and wrong in company.
 bool is_of_other_calls(const Failure& one);
+/// Of such a law, and wrong without the company as well.
+bool is_wrong_alone(const Failure& one);
+inline constexpr const char* kWhenAlone = " (when called alone, too)";
 
 /// All counterexamples of a run, in its order.
 std::vector<Failure> failures_of(const RunReport& report);

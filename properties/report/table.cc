@@ -11,6 +11,7 @@
 #include "properties/case/number_text.h"
 #include "properties/judge/bound_evidence.h"
 #include "properties/report/cause_text.h"
+#include "properties/report/causes.h"
 #include "properties/report/conclusion.h"
 #include "properties/report/exit_status.h"
 #include "properties/report/summary.h"
@@ -85,7 +86,9 @@ std::string nothing_decided(const RunReport& report) {
 
 void print_counterexample(std::ostream& out, const RunReport& report,
                           const PropertyReport& property, const Counterexample& found) {
-    out << "\n" << shaded(out, Shade::bad, "FALSIFIED") << " " << title_of(property, found) << "\n";
+    const Failure failure{property.op, property.property, found.failure, message_of(found), {}, found.tier, {}, found.certificate};
+    out << "\n"
+        << shaded(out, Shade::bad, "FALSIFIED") << " " << title_of(property, found) << (is_wrong_alone(failure) ? kWhenAlone : "") << "\n";
     const std::string& message = message_of(found);
     out << fitted(out, "  " + message + "\n", 4);
     if (found.tier == Tier::filter || found.tier == Tier::deviation) {

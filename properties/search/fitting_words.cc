@@ -53,7 +53,7 @@ std::string fitting_words(const ref::RoundingClass& declared, const WordsOf& of,
     }
     if (fitting.empty()) return {};
     return fmt::format("holds with --precision {}{}", fmt::join(fitting, " or "),
-                       fitting.front() == kFitsMuch ? ", as much that is wrong does" : "");
+                       fitting.front() == kFitsMuch ? ", as much that is wrong does" : ", if it rounds so");
 }
 
 }  // namespace attncheck::properties

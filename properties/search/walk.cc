@@ -14,7 +14,7 @@
 namespace attncheck::properties {
 namespace {
 
-constexpr const char* kDiagnosingLaw = "deviation";
+constexpr const char *kDiagnosingLaw = "deviation", *kLawOfOneCall = "agreement";
 constexpr int kRuns = 3;  ///< of the failing case, each in a fresh process
 
 /// Failure classes that `kill`, a stopped machine, or a system without memory can bring about.
@@ -72,6 +72,7 @@ Walk::Walk(const Operator& op, const Property& property, const EngineOptions& op
     found_.failure = verdict.failure;
     found_.message = found_.found_message = verdict.message;
     found_.tier = property.tier_of(verdict);
+    go_alone(verdict);
     const bool hangs = verdict.failure == kTimedOut;
     candidate_.limit_time(std::chrono::duration<double>(options_.timeout_s));
     for (int k = 0; k < (hangs ? 1 : kRuns); ++k) {
@@ -90,6 +91,15 @@ Walk::Walk(const Operator& op, const Property& property, const EngineOptions& op
     }
     tries_ = failing_runs_ == runs_ ? 1 : 5;
     steps_since_ = clock_.now();
+}
+
+/// A law of several calls that fails as one of them does alone: that one says it much sooner.
+void Walk::go_alone(const Verdict& verdict) {
+    const Property* const law = op_.property(kLawOfOneCall);
+    if (!law || !needs_company(property_.name) || !found_.spec.edits.empty() || (law->domain && !law->domain(found_.spec))) return;
+    candidate_.restart();
+    if (evaluate_by_(*law, found_.spec).failure != verdict.failure) return;
+    evaluate_ = [this, law](const Spec& other) { return evaluate_by_(*law, other); };
 }
 
 bool Walk::is_confirmed() const {

@@ -51,6 +51,7 @@ private:
     const Scope* declared() const;
     std::vector<Neighbour> taken_neighbours(const Spec& spec) const;
     bool fails_alike(const Spec& spec);
+    void go_alone(const Verdict& verdict);
     void certify();
     void confirm();
     bool is_known(const KnownMinima& known) const;

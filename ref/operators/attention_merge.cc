@@ -27,6 +27,9 @@ constexpr double kLargestGain = 1e100;
 /// Under split=lse the merge may be one of differences, part by part: g = 1 / (1 + exp(LSE - lse_p)), o := o - g (o - o_p),
 /// and LSE stored each time. A step errs by u of what it subtracts, 2 M for the largest part M, of the product and of the
 /// result, and by what 1 - g, next to 1, has lost: 8 u M together. LSE errs anew in each of the n - 1 steps.
+///
+/// Under split=half the result of every merge of two parts may be stored in the type of the parts, as a wrapper that takes in one
+/// part after the other does: each time u of the sum so far, at most n - 1 times u sum w_p |o_p|.
 class MergedRow {
 public:
     MergedRow(const AttentionRoundoff& roundoff, std::span<const double> lses)
@@ -87,6 +90,8 @@ public:
         for (const Part& part : live_) {
             const double o = value(part.number);
             exact += part.weight * o;
+            // A weight that may underflow to 0: the part may be left out, or be 0 times infinity.
+            if (!std::isfinite(o) && part.loss > 0) return leave_unjudged(out, at);
             if (!std::isfinite(o)) continue;
             moved += part.gain * std::fabs(o);
             size += part.weight * std::fabs(o);
@@ -96,8 +101,10 @@ public:
         }
         const double n = static_cast<double>(live_.size());
         if (roundoff_.lse_split) lost += 8 * (n - 1) * roundoff_.unit * largest;
-        const double error = moved * (1 + quotient_) * (1 + growth_) +
-                             size * (quotient_ + growth_ + quotient_ * growth_) +
+        const double stored = (n - 1) * roundoff_.part / (1 - (n - 1) * roundoff_.part);
+        lost += (n - 1) * roundoff_.part_eta;
+        const double error = moved * (1 + quotient_) * (1 + growth_) * (1 + stored) +
+                             size * (quotient_ + growth_ + quotient_ * growth_) * (1 + stored) + size * stored +
                              3 * roundoff_.unit * std::fabs(exact) + lost +
                              (2 * n + 4) * (roundoff_.sum_floor + roundoff_.tiny_sum) + 2 * roundoff_.tiny;
         finish(exact, size == 0 && lost == 0 ? 0 : error * roundoff_.oracle,

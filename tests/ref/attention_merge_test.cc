@@ -56,6 +56,43 @@ TEST(AttentionMerge, SpecialLses) {
     EXPECT_EQ(infinite.lse.bound[0], kInfinity);
 }
 
+// A weight below the range of fp32 is 0: FlashAttention-3 leaves such a part out, and 0 times infinity is NaN.
+TEST(AttentionMerge, SpecialValuesOfAWeightThatUnderflowsAreNotJudged) {
+    for (const double value : {kInfinity, kNan}) {
+        EXPECT_EQ(expected_of_row({1, value}, {0, -120}).output.bound[0], kInfinity);
+        const ExpectedMerge near = expected_of_row({1, value}, {0, -20});
+        EXPECT_NE(near.output.bound[0], kInfinity);
+        EXPECT_FALSE(std::isfinite(near.output.value[0]));
+    }
+}
+
+// split=half: a running result in the type of the parts is rounded as often as there are merges.
+TEST(AttentionMerge, RunningResultsInHalfAreWithinTheirBound) {
+    std::mt19937 random(5);
+    std::normal_distribution<double> normal;
+    double most = 0, most_without = 0;
+    for (int k = 0; k < 2000; ++k) {
+        const std::size_t parts = 2 + random() % 7;
+        std::vector<double> o(parts), lse(parts);
+        for (std::size_t p = 0; p < parts; ++p)
+            o[p] = decode(Dtype::bf16, encode(Dtype::bf16, normal(random))), lse[p] = static_cast<float>(normal(random));
+        double run = o[0], run_lse = lse[0];
+        for (std::size_t p = 1; p < parts; ++p) {
+            const double to = std::log(std::exp(run_lse) + std::exp(lse[p]));
+            run = std::exp(run_lse - to) * run + std::exp(lse[p] - to) * o[p];
+            run = decode(Dtype::bf16, encode(Dtype::bf16, run));
+            run_lse = to;
+        }
+        const ExpectedMerge with = expected_of_row(o, lse, Dtype::bf16, "split=half"),
+                            without = expected_of_row(o, lse, Dtype::bf16);
+        most = std::max(most, std::fabs(run - with.output.value[0]) / with.output.bound[0]);
+        most_without = std::max(most_without, std::fabs(run - without.output.value[0]) / without.output.bound[0]);
+    }
+    EXPECT_LE(most, 1);
+    EXPECT_GT(most, 0.4);
+    EXPECT_GT(most_without, 1.5);
+}
+
 // Taken in one by one, each part has once been the largest so far: the sum of two may leave fp32 before a third makes them small.
 TEST(AttentionMerge, PartsTakenInOneByOneMayOverflow) {
     const auto is_open = [](double largest, Dtype dtype) {

@@ -374,9 +374,9 @@ TEST_F(EngineShrinkTest, SaysWhichWordFits) {
         known.clear();
         return run(property, *find_operator("nsa_selected_attention_grad")).counterexamples.at(0).matters;
     };
-    EXPECT_THAT(fails_without(&ref::RoundingClass::scores_rounded), EndsWith("holds with --precision scores=half"));
+    EXPECT_THAT(fails_without(&ref::RoundingClass::scores_rounded), EndsWith("holds with --precision scores=half, if it rounds so"));
     EXPECT_THAT(fails_without(&ref::RoundingClass::own_forward),
-                EndsWith("holds with --precision forward=own or 'steps=half forward=own' or 'steps=half group=half forward=own'"));
+                EndsWith("holds with --precision forward=own or 'steps=half forward=own' or 'steps=half group=half forward=own', if it rounds so"));
     known.clear();
     EXPECT_THAT(run(planted_where([](const Spec&) { return true; })).counterexamples.at(0).matters, Not(HasSubstr("--precision")));
 }
