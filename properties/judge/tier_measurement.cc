@@ -74,7 +74,7 @@ CastEvidence Measurement::evidence() const {
     CastEvidence sum{tensor_.cast};
     const ref::RoundingNoise& noise = tensor_.noise;
     for (std::size_t i = 0; i < z_.size(); ++i) {
-        if (!(noise.cast[i] > 0) || std::isnan(z_[i])) continue;
+        if (!(noise.cast[i] > 0) || std::isnan(z_[i]) || !std::isfinite(noise.rest[i] + noise.cast[i])) continue;
         const double error = tensor_.got[i] - noise.value[i];
         const double weight = 1 / ref_square(noise.rest[i] + noise.cast[i]);
         sum.found += weight * noise.cast[i] * (error * error - noise.rest[i]);

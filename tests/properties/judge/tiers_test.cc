@@ -57,5 +57,19 @@ TEST(Tiers, TruncatedPartsWithoutAFiniteVarianceAreNoFinding) {
     EXPECT_FALSE(judged(tensor).failed()) << judged(tensor).message;
 }
 
+// What the errors look like is the sum of many elements: one that nothing is known of says nothing.
+TEST(Tiers, ElementsWithoutAFiniteVarianceAreNoEvidence) {
+    TierTensor tensor = with_a_gain();
+    tensor.noise.probes.clear();
+    tensor.got = tensor.noise.value;
+    tensor.cast = "p";
+    tensor.noise.cast.assign(kRows, 0.5);
+    tensor.noise.rest.assign(kRows, 0.5);
+    tensor.noise.rest[7] = tensor.noise.variance[7] = std::numeric_limits<double>::infinity();
+    const Verdict verdict = judged(tensor);
+    ASSERT_EQ(verdict.casts.size(), 1u);
+    EXPECT_LT(verdict.casts[0].found, 0.1 * verdict.casts[0].expected);
+}
+
 }  // namespace
 }  // namespace attncheck::properties
