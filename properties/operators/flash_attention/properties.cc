@@ -96,10 +96,10 @@ Spec large_packed_case(const Schema& schema, std::vector<Int> query, std::vector
 }  // namespace
 
 /// The size that is asked for, causal; several sequences off every tile edge with shared key heads;
-/// everything visible in one of the other layouts; and a band over positions that leave 16 bits and
+/// everything visible in one of the other layouts, behind a dropout; and a band over positions that leave 16 bits and
 /// pair numbers that leave 32, which costs little. First exact sums over a power of two of keys.
 std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint64_t seed) {
-    constexpr Int kFp16 = 0;
+    constexpr Int kFp16 = 0, kMostDropped = 8192;
     std::vector<Spec> out;
     const auto with_mask = [](Spec& spec, Int sparse) {
         spec.numbers[kFaMask] = 1;
@@ -130,6 +130,10 @@ std::vector<Spec> flash_large_cases(const Schema& schema, Int length, std::uint6
     everything.numbers[kFaLayout] = static_cast<Int>(
         random.pick({FlashLayout::bnsd, FlashLayout::sbh, FlashLayout::bsnd, FlashLayout::bsh}));
     everything.numbers[kFaKvHeads] = 2;
+    if (quarter <= kMostDropped) {  // a bit for every pair
+        everything.numbers[kFaDrop] = static_cast<Int>(FlashDrop::random);
+        everything.numbers[kFaKeep] = static_cast<Int>(FlashKeep::nine_tenths);
+    }
     out.push_back(everything);
 
     const Int longest = long_where_linear(length) + odd;
