@@ -31,47 +31,22 @@ const Functions& functions() {
     return only;
 }
 
-/// The parameters in runs that every variant has in the same order.
 int run(const Args& a, bool packed, FlashVariant variant) {
-    const Functions& f = functions();
     DeviceCall call;
-    const auto all = [](auto... parts) { return std::tuple_cat(parts...); };
     const std::tuple query{call.tensor(a.query)}, key{call.tensor(a.key)};
-    const std::tuple value_and_masks{call.tensor(a.value), call.tensor(a.real_shift),
-                                     call.tensor(a.drop_mask), call.tensor(a.padding_mask),
-                                     call.tensor(a.atten_mask)};
-    const std::tuple prefix{call.array(a.prefix)};
-    const std::tuple numbers = flash_numbers(a, call);
-    const std::tuple pse_type{a.pse_type};
+    const std::tuple others{call.tensor(a.value),     call.tensor(a.real_shift),   call.tensor(a.drop_mask),
+                            call.tensor(a.padding_mask), call.tensor(a.atten_mask), call.array(a.prefix)};
     const std::tuple outputs{call.tensor(a.softmax_max), call.tensor(a.softmax_sum),
                              Tensor{nullptr},  // softmaxOut is reserved
                              call.tensor(a.attention_out)};
-    const auto inputs = all(query, key, value_and_masks, prefix);
-    const auto starts = [&] {
-        return std::tuple{call.array(a.q_start_idx), call.array(a.kv_start_idx)};
-    };
-    if (!packed)
-        return variant == FlashVariant::plain
-                   ? call.run_list(f.fixed, all(inputs, numbers, outputs))
-                   : call.run_list(f.fixed_pse_types,
-                                   all(inputs, starts(), numbers, pse_type, outputs));
-    const std::tuple lengths{call.array(a.actual_seq_q_len), call.array(a.actual_seq_kv_len)};
-    switch (variant) {
-        case FlashVariant::pse_types:
-            return call.run_list(f.packed_pse_types,
-                                 all(inputs, lengths, starts(), numbers, pse_type, outputs));
-        case FlashVariant::ropes:
-            return call.run_list(f.packed_ropes,
-                                 all(query, std::tuple{call.tensor(a.query_rope)}, key,
-                                     std::tuple{call.tensor(a.key_rope)}, value_and_masks, prefix,
-                                     lengths, starts(), numbers, pse_type, outputs));
-        case FlashVariant::statistics_layout:
-            return call.run_list(f.packed_layout,
-                                 all(inputs, lengths, numbers,
-                                     std::tuple{call.text(a.softmax_out_layout)}, outputs));
-        default:
-            return call.run_list(f.packed, all(inputs, lengths, numbers, outputs));
-    }
+    return run_flash_variant(a, call, functions(), packed, variant,
+                             FlashLists{joined(query, key, others), outputs,
+                                        [&] {
+                                            return joined(query, std::tuple{call.tensor(a.query_rope)}, key,
+                                                          std::tuple{call.tensor(a.key_rope)}, others);
+                                        },
+                                        [&] { return outputs; },
+                                        [&] { return joined(std::tuple{call.text(a.softmax_out_layout)}, outputs); }});
 }
 
 bool any_variant() { return functions().has_any(); }

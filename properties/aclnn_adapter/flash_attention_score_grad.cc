@@ -31,11 +31,8 @@ const Functions& functions() {
     return only;
 }
 
-/// The parameters in runs that every variant has in the same order.
 int run(const Args& a, bool packed, FlashVariant variant) {
-    const Functions& f = functions();
     DeviceCall call;
-    const auto all = [](auto... parts) { return std::tuple_cat(parts...); };
     const std::tuple query{call.tensor(a.query)}, key{call.tensor(a.key)};
     const std::tuple others{call.tensor(a.value),
                             call.tensor(a.dy),
@@ -48,37 +45,20 @@ int run(const Args& a, bool packed, FlashVariant variant) {
                             Tensor{nullptr},  // softmaxIn is reserved
                             call.tensor(a.attention_in),
                             call.array(a.prefix)};
-    const std::tuple numbers = flash_numbers(a, call);
-    const std::tuple pse_type{a.pse_type};
     const std::tuple dq{call.tensor(a.dq)}, dk{call.tensor(a.dk)};
     const std::tuple dv{call.tensor(a.dv), Tensor{nullptr}};  // dpse is reserved
-    const auto inputs = all(query, key, others);
-    const auto outputs = all(dq, dk, dv);
-    const auto starts = [&] {
-        return std::tuple{call.array(a.q_start_idx), call.array(a.kv_start_idx)};
-    };
-    if (!packed)
-        return variant == FlashVariant::plain
-                   ? call.run_list(f.fixed, all(inputs, numbers, outputs))
-                   : call.run_list(f.fixed_pse_types,
-                                   all(inputs, starts(), numbers, pse_type, outputs));
-    const std::tuple lengths{call.array(a.actual_seq_q_len), call.array(a.actual_seq_kv_len)};
-    switch (variant) {
-        case FlashVariant::pse_types:
-            return call.run_list(f.packed_pse_types,
-                                 all(inputs, lengths, starts(), numbers, pse_type, outputs));
-        case FlashVariant::ropes:
-            return call.run_list(f.packed_ropes,
-                                 all(query, std::tuple{call.tensor(a.query_rope)}, key,
-                                     std::tuple{call.tensor(a.key_rope)}, others, lengths, starts(),
-                                     numbers, pse_type, dq, std::tuple{call.tensor(a.dq_rope)}, dk,
-                                     std::tuple{call.tensor(a.dk_rope)}, dv));
-        case FlashVariant::statistics_layout:
-            return call.run_list(f.packed_layout, all(inputs, lengths, numbers, outputs,
-                                                      std::tuple{call.text(a.softmax_in_layout)}));
-        default:
-            return call.run_list(f.packed, all(inputs, lengths, numbers, outputs));
-    }
+    const auto outputs = joined(dq, dk, dv);
+    return run_flash_variant(a, call, functions(), packed, variant,
+                             FlashLists{joined(query, key, others), outputs,
+                                        [&] {
+                                            return joined(query, std::tuple{call.tensor(a.query_rope)}, key,
+                                                          std::tuple{call.tensor(a.key_rope)}, others);
+                                        },
+                                        [&] {
+                                            return joined(dq, std::tuple{call.tensor(a.dq_rope)}, dk,
+                                                          std::tuple{call.tensor(a.dk_rope)}, dv);
+                                        },
+                                        [&] { return joined(outputs, std::tuple{call.text(a.softmax_in_layout)}); }});
 }
 
 bool any_variant() { return functions().has_any(); }

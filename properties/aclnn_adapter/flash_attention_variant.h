@@ -94,4 +94,46 @@ FlashVariant flash_variant(const FlashNeeds& needs, Has has) {
     return has(statistics_layout) ? statistics_layout : has(plain) ? plain : none;
 }
 
+template <class... Parts>
+auto joined(const Parts&... parts) {
+    return std::tuple_cat(parts...);
+}
+
+/// Of one direction: the inputs and outputs that every variant has, and what makes the longer lists of those with
+/// ropes and with a layout of the statistics.
+template <class Inputs, class Outputs, class InputsWithRopes, class OutputsWithRopes, class OutputsWithLayout>
+struct FlashLists {
+    Inputs inputs;
+    Outputs outputs;
+    InputsWithRopes inputs_with_ropes;
+    OutputsWithRopes outputs_with_ropes;
+    OutputsWithLayout outputs_with_layout;
+};
+
+/// The parameters in runs that every variant has in the same order.
+template <class Args, class Functions, class Lists>
+int run_flash_variant(const Args& a, DeviceCall& call, const Functions& f, bool packed, FlashVariant variant,
+                      const Lists& lists) {
+    const std::tuple numbers = flash_numbers(a, call);
+    const std::tuple pse_type{a.pse_type};
+    const auto starts = [&] { return std::tuple{call.array(a.q_start_idx), call.array(a.kv_start_idx)}; };
+    const auto& [inputs, outputs, inputs_with_ropes, outputs_with_ropes, outputs_with_layout] = lists;
+    if (!packed)
+        return variant == FlashVariant::plain
+                   ? call.run_list(f.fixed, joined(inputs, numbers, outputs))
+                   : call.run_list(f.fixed_pse_types, joined(inputs, starts(), numbers, pse_type, outputs));
+    const std::tuple lengths{call.array(a.actual_seq_q_len), call.array(a.actual_seq_kv_len)};
+    switch (variant) {
+        case FlashVariant::pse_types:
+            return call.run_list(f.packed_pse_types, joined(inputs, lengths, starts(), numbers, pse_type, outputs));
+        case FlashVariant::ropes:
+            return call.run_list(f.packed_ropes, joined(inputs_with_ropes(), lengths, starts(), numbers, pse_type,
+                                                        outputs_with_ropes()));
+        case FlashVariant::statistics_layout:
+            return call.run_list(f.packed_layout, joined(inputs, lengths, numbers, outputs_with_layout()));
+        default:
+            return call.run_list(f.packed, joined(inputs, lengths, numbers, outputs));
+    }
+}
+
 }  // namespace attncheck::aclnn_adapter
