@@ -42,7 +42,7 @@ TEST(ManySequences, HaveRowsBehindTheTablesOfKernels) {
         const Schema& schema = op->schema();
         if (schema.lists.empty() || schema.lists[0].max_size < 129) continue;
         constexpr int kDraws = 20000;
-        int behind_33 = 0, behind_65 = 0, large = 0, unlike = 0;
+        int behind_33 = 0, behind_65 = 0, behind_257 = 0, large = 0, unlike = 0;
         for (int k = 0; k < kDraws; ++k) {
             Random random(static_cast<std::uint64_t>(k) * 104729 + 1);
             const Spec spec = op->sample(random, k % 100, Profile::ascend910b);
@@ -61,10 +61,12 @@ TEST(ManySequences, HaveRowsBehindTheTablesOfKernels) {
             unlike += last.size() > 64 && has_rows(64) && last[64] > last[0];
             behind_33 += rows_behind(33);
             behind_65 += rows_behind(65);
+            behind_257 += rows_behind(257);
             large += schema.lists[0].max_size >= 1025 && rows_behind(1024);
         }
         EXPECT_GE(behind_33, kDraws / 300) << schema.op;
         EXPECT_GE(behind_65, kDraws / 800) << schema.op;
+        EXPECT_GE(behind_257, schema.lists[0].max_size >= 258 ? kDraws / 500 : 0) << schema.op;
         EXPECT_GE(unlike, kDraws / 4000) << schema.op;
         EXPECT_GE(large, schema.lists[0].max_size >= 1025 ? 1 : 0) << schema.op;
     }

@@ -8,13 +8,18 @@
 namespace attncheck::properties {
 namespace {
 
-/// How many of a run's cases are so.
+/// How many cases are so: drawn for any law, or for agreement, which has more of some than other laws.
 template <class Is>
-int count_of(const char* op, Is&& is) {
+int count_of(const char* name, Is&& is, bool of_agreement = false) {
     constexpr int kCases = 4000, kSizes = 100;
+    const Operator& op = *find_operator(name);
     Random random(11);
     int count = 0;
-    for (int k = 0; k < kCases; ++k) count += is(find_operator(op)->sample(random, k % kSizes, Profile::ascend910b));
+    for (int k = 0; k < kCases; ++k) {
+        Spec spec = op.sample(random, k % kSizes, Profile::ascend910b);
+        if (of_agreement) op.properties().front().adapt(spec, random);
+        count += is(spec);
+    }
     return count;
 }
 
@@ -63,27 +68,12 @@ TEST(RareDraws, WideHeadsBehindTheFirstTile) {
     }
 }
 
-/// The same of cases of agreement, which has more of them than other laws.
-template <class Is>
-int count_of_agreement(const char* name, Is&& is) {
-    constexpr int kCases = 4000, kSizes = 100;
-    const Operator& op = *find_operator(name);
-    Random random(11);
-    int count = 0;
-    for (int k = 0; k < kCases; ++k) {
-        Spec spec = op.sample(random, k % kSizes, Profile::ascend910b);
-        op.properties().front().adapt(spec, random);
-        count += is(spec);
-    }
-    return count;
-}
-
 TEST(RareDraws, WideHeadsBehindEveryTile) {
     for (const char* op : {"attention", "attention_grad", "flash_attention_score", "flash_attention_score_grad"}) {
         ASSERT_EQ(find_operator(op)->properties().front().name, "agreement");
         for (const std::size_t side : {0u, 1u}) {
             const auto is_long = [&](const Spec& spec) { return spec.number("dim") >= 64 && longest(spec.lists[side]) > 256; };
-            EXPECT_GE(count_of_agreement(op, is_long), 60) << op << ' ' << side;
+            EXPECT_GE(count_of(op, is_long, true), 60) << op << ' ' << side;
         }
     }
 }
