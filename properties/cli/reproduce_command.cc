@@ -80,6 +80,7 @@ Arguments with_counterexample(Arguments arguments) {
     const Replay replay = replay_of(path, number);
     arguments.case_line = replay.case_line;
     arguments.source = fmt::format("of the run {}({})", replay.date.empty() ? "" : fmt::format("that ended at {} ", replay.date), path);
+    if (!replay.note.empty()) arguments.source += "\nnote      " + printable_line(replay.note, kLongestMessage);
     if (arguments.property.empty()) arguments.property = replay.property;
     if (arguments.candidate.empty()) arguments.candidate = replay.library;
     if (arguments.python.empty()) arguments.python = replay.python;

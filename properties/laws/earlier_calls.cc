@@ -60,21 +60,18 @@ const EarlierChange kOtherWidth{
     },
     true};
 
-/// Twice the lengths; of long ones, half of them.
-const EarlierChange kOtherLengths{
-    "other lengths",
-    [](const Spec& spec) {
-        constexpr std::int64_t kLong = 1024;
-        std::vector<Spec> ways;
-        for (const bool is_longer : {true, false}) {
-            Spec way = spec;
-            for (auto& list : way.lists)
-                for (std::int64_t& length : list) length = is_longer ? std::min(2 * length, std::max(length, kLong)) : (length + 1) / 2;
-            ways.push_back(std::move(way));
-        }
-        return ways;
-    },
-    true};
+/// Twice the lengths, where these are not long, or half of them: a length that a library keeps is too large or too small then.
+EarlierChange other_lengths(bool longer) {
+    return {longer ? "longer sequences" : "shorter sequences",
+            [longer](const Spec& spec) {
+                constexpr std::int64_t kLong = 1024;
+                Spec way = spec;
+                for (auto& list : way.lists)
+                    for (std::int64_t& length : list) length = longer ? std::min(2 * length, std::max(length, kLong)) : (length + 1) / 2;
+                return std::vector<Spec>{std::move(way)};
+            },
+            true};
+}
 
 }  // namespace
 
@@ -116,7 +113,7 @@ std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<Earl
     Random random(spec.seed ^ 0xea57);
     const bool is_alone = random.chance(75);
     Random of_shapes(mix(spec.seed ^ 0x5a9e));
-    const bool is_of_shape = of_shapes.chance(20);
+    const bool is_of_shape = of_shapes.chance(25);
     std::ranges::rotate(changes, changes.begin() + random.between(0, std::ssize(changes) - 1));
     Spec all = spec;
     std::vector<std::string> words;
@@ -128,7 +125,7 @@ std::vector<EarlierCalls> earlier_calls(const Spec& spec, const std::vector<Earl
             all = std::move(*with_more), words.push_back(change.word);
     }
     std::vector<EarlierCase> shapes;
-    for (const EarlierChange& change : {kOtherWidth, kOtherLengths})
+    for (const EarlierChange& change : {kOtherWidth, other_lengths(true), other_lengths(false)})
         if (auto one = changed(spec, change, context)) shapes.push_back({std::move(*one), change.word});
     // By the seed, too, which of them comes alone: the width or the lengths of the last call.
     if (spec.seed != 0 && is_of_shape && !shapes.empty())

@@ -30,6 +30,23 @@ std::vector<KnownFailure> failures_in(Json& report) {
     return all;
 }
 
+bool shares_a_diagnosis(const KnownFailure& one, const KnownFailure& other) {
+    return std::ranges::find_first_of(one.looks_like, other.looks_like) != one.looks_like.end();
+}
+
+/// Another defect behind the same wrong output: both have a diagnosis, of other things, and another smallest case.
+bool is_another(const std::vector<KnownFailure>& all, const KnownFailure& one) {
+    if (one.looks_like.empty()) return false;
+    bool has_diagnosis = false;
+    for (const KnownFailure& other : all) {
+        if (other.op != one.op || output_of(other.failure) != output_of(one.failure)) continue;
+        if (!one.smallest.empty() && other.smallest == one.smallest) return false;
+        if (shares_a_diagnosis(one, other)) return false;
+        has_diagnosis = has_diagnosis || !other.looks_like.empty();
+    }
+    return has_diagnosis;
+}
+
 /// The same failure of the same law, or the same wrong output at the same smallest case or with a diagnosis in common: which
 /// laws meet a defect in a given time is chance.
 bool has(const std::vector<KnownFailure>& all, const KnownFailure& one) {
@@ -37,14 +54,14 @@ bool has(const std::vector<KnownFailure>& all, const KnownFailure& one) {
         return other.op == one.op && ((other.property == one.property && other.failure == one.failure) ||
                                       (output_of(other.failure) == output_of(one.failure) &&
                                        ((!one.smallest.empty() && other.smallest == one.smallest) ||
-                                        std::ranges::find_first_of(one.looks_like, other.looks_like) != one.looks_like.end())));
+                                        shares_a_diagnosis(one, other))));
     });
 }
 
 /// Those of `now` that the baseline has. One of a cause of which it has another failure of the same output counts, too.
 std::vector<bool> known_of(Json& report, const std::vector<KnownFailure>& now, const std::vector<KnownFailure>& before) {
     std::vector<bool> known;
-    for (const KnownFailure& one : now) known.push_back(has(before, one));
+    for (const KnownFailure& one : now) known.push_back(has(before, one) && !is_another(before, one));
     std::int64_t rejected = 0;
     const std::vector<Failure> failures = failures_of(report, rejected);
     for (const Cause& cause : causes_of(failures, rejected == 0)) {
@@ -53,7 +70,7 @@ std::vector<bool> known_of(Json& report, const std::vector<KnownFailure>& now, c
         };
         std::vector<std::size_t> more;
         for (const std::size_t i : cause.failures)
-            if (!known[i] && std::ranges::any_of(cause.failures, [&](std::size_t other) { return shares(i, other); })) more.push_back(i);
+            if (!known[i] && !is_another(before, now[i]) && std::ranges::any_of(cause.failures, [&](std::size_t other) { return shares(i, other); })) more.push_back(i);
         for (const std::size_t i : more) known[i] = true;
     }
     return known;

@@ -12,6 +12,7 @@
 #include "properties/case/printable.h"
 #include "properties/report/files.h"
 #include "properties/report/json_parts.h"
+#include "properties/report/results.h"
 
 namespace attncheck::properties {
 namespace {
@@ -95,6 +96,8 @@ Replay replay_of(const std::string& path, int number) {
                 is_there = true;
                 replay.case_line = found.at("case");
                 replay.property = property.at("property");
+                const std::string certificate = found.value("certificate", "");
+                if (certificate.starts_with(kNotAlone)) replay.note = certificate;
             });
         if (is_there) {
             const Json options = report.value("options", Json::object());

@@ -20,6 +20,7 @@ struct Replay {
     std::int64_t samples = 0;  ///< 0: the usual number
     double timeout = 0;        ///< 0: the usual one
     std::int64_t memory = 0;
+    std::string note;  ///< why the failure may not come again; empty: it does
 };
 
 /// The counterexample with that number, see numbers_of() in causes.h. Throws std::runtime_error

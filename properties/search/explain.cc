@@ -23,6 +23,7 @@ struct Field {
     std::string value;
     std::vector<std::string> fail, hold;  ///< of the other values, as they print
     bool is_open = false;                 ///< of some legal value it is not known
+    bool was_cut = false;                 ///< because no time was left
     bool is_length = false;
 };
 
@@ -72,6 +73,7 @@ private:
         if (call_ && !is_over_() && is_same(*call_, op_.build(other))) return;  // another word for the same call
         const Varied now = is_over_() ? Varied::not_tried : outcome_(other);
         field.is_open |= now == Varied::not_tried;
+        field.was_cut |= is_over_();
         if (now == Varied::fails ||
             (now == Varied::holds && (fails_with_normal_data(other) || (!field.is_length && fails_with_more(other)))))
             field.fail.push_back(std::move(value));
@@ -121,7 +123,8 @@ private:
         const std::int64_t now = smallest_.lists[i][0];
         Field field{list.key, false, now <= std::max<std::int64_t>(list.min, 1), std::to_string(now), {}, {}};
         field.is_length = true;
-        for (const std::int64_t other : std::set{now + 1, 2 * now, 2 * now + 7}) {
+        // A whole number of tiles further what is left of one is the same.
+        for (const std::int64_t other : std::set{now + 1, 2 * now, 2 * now + 7, now + kTiles}) {
             if (other <= now || other > list.max) continue;
             Spec spec = smallest_;
             spec.lists[i][0] = other;
@@ -227,6 +230,10 @@ private:
         add("fails with any", any, ", ");
         add("also with", some, "; with ");
         add("with", drawn_arrays(), ", ");
+        std::vector<std::string> open;
+        for (const Field& field : fields_)
+            if (field.was_cut) open.push_back(field.key);
+        add("no time for all values of", open, ", ");
         return out;
     }
 
@@ -240,6 +247,7 @@ private:
         return out;
     }
 
+    static constexpr std::int64_t kTiles = 128;
     static constexpr std::size_t kMostCompared = 1 << 14;  ///< elements of a call: building two takes time
 
     const Spec& smallest_;

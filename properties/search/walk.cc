@@ -326,7 +326,8 @@ void Walk::explain() {
     if (!options_.explains || tries_ > 1 || found_.failure == kTimedOut || is_over() ||
         found_.spec == found_.original || !found_.spec.edits.empty())
         return;
-    const double most = std::min(0.2, 0.05 + options_.shrink_seconds / 100);  // seconds
+    const double deaths = found_.tier == Tier::crash || found_.tier == Tier::memory ? 5 : 1;  // a new process each time
+    const double most = deaths * std::min(0.2, 0.05 + options_.shrink_seconds / 100);         // seconds
     const double start = clock_.now();
     const Scope* const scope = declared();
     const std::string accused = output_of(found_.failure);

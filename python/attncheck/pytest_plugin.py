@@ -147,7 +147,8 @@ class KernelItem(pytest.Item):
         if not self._case:
             command += ["--op", option["op"], "--cases", str(option.get("cases", 100))]
             command += ["--seed", str(option.get("seed", 1)), "--jobs", "1"]
-            command += ["--corpus", str(self._corpus())]
+            corpus = self._corpus()
+            command += ["--corpus", str(corpus)] if corpus else []
             if "shrink" in option:
                 command += ["--shrink", str(option["shrink"])]
             if not option.get("validation"):
@@ -167,9 +168,8 @@ class KernelItem(pytest.Item):
 
     def _name_defect(self, command: list[str]) -> str:
         """Lines that name the defect, from the law that can, some seconds of it; the suite says whether the cause is the same."""
-        again = [word for word in command if word != "--corpus" and word != str(self._corpus())]
-        again += ["--property", "deviation", "--time", str(_NAMING_S)]
-        for option in ("--shrink", "--cases"):
+        again = [*command, "--property", "deviation", "--time", str(_NAMING_S)]
+        for option in ("--corpus", "--shrink", "--cases"):
             if option in again:
                 at = again.index(option)
                 del again[at:at + 2]
@@ -179,10 +179,11 @@ class KernelItem(pytest.Item):
         of_law = next((one for one in causes if one.split(":")[0].endswith(".agreement")), "")
         return "\noperator  \n" + "\n".join(_diagnoses(of_law.splitlines()))
 
-    def _corpus(self) -> Path:
-        """What this property of this kernel failed once; a folder of its own, for runs side by side."""
-        cache = self.config.cache
-        assert cache is not None
+    def _corpus(self) -> Path | None:
+        """What this property of this kernel failed once; a folder of its own, for runs side by side. None without pytest's cache."""
+        cache = getattr(self.config, "cache", None)  # -p no:cacheprovider
+        if cache is None:
+            return None
         place = re.sub(r"\W+", "_", os.path.relpath(self.path, self.config.rootpath))
         return cache.mkdir(_MARK) / place / self._kernel / self._property
 

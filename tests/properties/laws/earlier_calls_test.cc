@@ -72,7 +72,7 @@ TEST_P(CallsBefore, AreLegalAndOfTheSameShapes) {
         }
     }
     EXPECT_GE(others, 1);
-    EXPECT_GT(same, 4 * others);
+    EXPECT_GT(same, 3 * others);
 }
 
 /// All but compositions, which have no call of their own.
