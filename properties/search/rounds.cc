@@ -78,9 +78,9 @@ std::optional<std::size_t> Rounds::next(int process) {
         One& one = properties_[i];
         if (one.state != State::waiting) continue;
         const bool is_strange = one.keeper && *one.keeper != process;
-        // Of those that lack cases the cheap ones come first: so most of them get there.
+        // Of those that lack cases the cheap ones come first, so that most of them get there, and those that find most.
         const std::pair cost(2 * one.round + (is_strange ? 3 : 0) - (one.glance > 0 ? 1 : 0),
-                             lacks_cases(one)  ? need_of(one)
+                             lacks_cases(one)  ? need_of(one) / one.weight
                              : one.glance > 0 ? -static_cast<double>(one.kills)
                                               : 0.0);
         if (best && cost >= best_cost) continue;

@@ -205,6 +205,11 @@ def pytest_collection_modifyitems(items):
     pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(skipped=1)
 
 
+def test_runs_go_without_the_cache_of_pytest(pytester):
+    pytester.makepyfile(RIGHT_IN_3_CASES)
+    pytester.runpytest(*PLUGIN, "-p", "no:cacheprovider", "-k", "agreement").assert_outcomes(passed=1)
+
+
 def test_marks_without_an_effect_do_no_harm(pytester):
     lines = ['@pytest.mark.usefixtures("held")', '@pytest.mark.filterwarnings("ignore")', '@pytest.mark.unknown(1, two=2)']
     fixture = "@pytest.fixture(autouse=True)\ndef held():\n    yield\n"

@@ -175,6 +175,14 @@ TEST(Baseline, ComparesFailures) {
         const Json against = Json::parse(compared_with(to_json(of_another), to_json(of_one_law)).json).at("baseline");
         EXPECT_EQ(against.at("new").size(), look_alike ? 0u : 1u);
     }
+    // The same law and output, of another defect: both have a name, and another smallest case.
+    of_another.properties[0].property = of_one_law.properties[0].property;
+    for (const bool is_same_case : {true, false}) {
+        other.failure = one.failure, other.spec.seed = one.spec.seed + (is_same_case ? 0 : 1);
+        of_another.properties[0].counterexamples = {other};
+        const ComparedReport compared = compared_with(to_json(of_another), to_json(of_one_law));
+        EXPECT_EQ(Json::parse(compared.json).at("baseline").at("new").size(), is_same_case ? 0u : 1u);
+    }
     now.properties[1].status = Status::inconclusive;  // nothing new, but not enough cases either
     EXPECT_EQ(compared_with(to_json(now), to_json(now)).exit_status, 3);
     for (const char* text : {"{}", "[]", "no", "{\"schema\":1}"})

@@ -269,5 +269,20 @@ TEST(Explanation, ElementsFollowTheirTensors) {
     EXPECT_EQ(elements, 1u);  // of query
 }
 
+// What is left of a tile of 32 keys: a length a whole number of tiles further fails, too.
+TEST(Explanation, LengthsBehindOtherTilesAreTried) {
+    const Operator& op = *find_operator("attention");
+    const Spec smallest = spec_of("attention{dtype=fp16 q=[1] kv=[31] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 data=ones seed=0}");
+    const auto fails = [](const Spec& spec) { return spec.lists[1][0] % 32 == 31 ? Varied::fails : Varied::holds; };
+    const auto text = [&](const std::function<bool()>& is_over) {
+        return explanation_of(smallest, smallest, op, "out", [&](const Spec& spec) { return !op.illegal(spec); }, fails, is_over);
+    };
+    EXPECT_THAT(text([] { return false; }), testing::HasSubstr("kv=159, not 32,62,69"));
+    int calls = 0;
+    const std::string cut = text([&] { return ++calls > 20; });
+    EXPECT_THAT(cut, testing::HasSubstr("no time for all values of "));
+    EXPECT_THAT(cut, testing::HasSubstr("dim"));
+}
+
 }  // namespace
 }  // namespace attncheck::properties
