@@ -372,7 +372,7 @@ std::string compression(const EmittedCase& made) {
 }  // namespace
 
 std::string emitted_c(const EmittedCase& made) {
-    return fmt::format(fmt::runtime(kCHead), made.line, made.rounding) +
+    return fmt::format(fmt::runtime(kCHead), made.line, made.rounding, left_out_text(made, false)) +
            (made.attention     ? Attention(made).text()
             : made.compression ? compression(made)
             : made.is_merge    ? merge(made)

@@ -4,7 +4,7 @@
 namespace attncheck::properties::c_text {
 
 inline constexpr const char* kCHead = R"c(/* {0}
-   One case of an attention kernel, by itself; bounds of the rounding class '{1}'. Fill in kernel() below, then: cc -std=c99 THIS_FILE -lm && ./a.out */
+   One case of an attention kernel, by itself; bounds of the rounding class '{1}'. Fill in kernel() below, then: cc -std=c99 THIS_FILE -lm && ./a.out{2} */
 #include <math.h>
 #include <stdio.h>
 )c";

@@ -1,8 +1,10 @@
 #include "properties/cli/emitted_case.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "properties/case/derived.h"
@@ -144,6 +146,29 @@ bool EmittedRows::is_plain() const {
     for (std::size_t row = 0; row < first.size(); ++row)
         if (first[row] != static_cast<Int>(row) * width) return false;
     return true;
+}
+
+bool is_laid_out(const Tensor& tensor) {
+    if (!tensor.present || tensor.output || tensor.elements() == 0) return false;
+    Int stride = 1;
+    for (std::size_t i = tensor.shape.size(); i-- > 0; stride *= tensor.shape[i])
+        if (tensor.shape[i] > 1 && tensor.strides[i] != stride) return true;
+    return false;
+}
+
+bool is_far(const Tensor& tensor) {
+    constexpr Int kMost = 1 << 24;
+    Int extent = 1;
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) extent += std::abs(tensor.strides[i]) * (tensor.shape[i] - 1);
+    return extent > kMost;
+}
+
+std::string left_out_text(const EmittedCase& made, bool has_strides) {
+    std::vector<std::string> names;
+    for (const Tensor& tensor : made.call.tensors)
+        if (is_laid_out(tensor) && (!has_strides || is_far(tensor))) names.push_back(tensor.name);
+    if (names.empty()) return {};
+    return fmt::format(". Contiguous here and not in the case, which may be why a kernel fails there: {}", fmt::join(names, ", "));
 }
 
 const std::vector<double>* EmittedCase::bound_of(const std::string& tensor) const {

@@ -71,6 +71,12 @@ struct EmittedCase {
     std::vector<const Tensor*> outputs() const;  ///< likewise
 };
 
+/// An input whose elements are not contiguous, row-major; one with so much between them that no program should hold it.
+bool is_laid_out(const Tensor& tensor);
+bool is_far(const Tensor& tensor);
+/// " The case lays out key and value in another way, which may be why it fails." where a program leaves that out.
+std::string left_out_text(const EmittedCase& made, bool has_strides);
+
 /// With the bounds of that class. Throws UsageError for cases that are too large, have no call of their own, or are
 /// edited.
 EmittedCase emitted_case(const Operator& op, const Spec& spec, const ref::RoundingClass& rounding);

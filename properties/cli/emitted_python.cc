@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kHead = R"py("""{0}
-One case of an attention kernel, by itself; bounds of the rounding class '{8}'. Write the kernel below and run: python THIS_FILE"""
+One case of an attention kernel, by itself; bounds of the rounding class '{8}'. Write the kernel below and run: python THIS_FILE{10}"""
 import base64, json, sys
 import {7}numpy as np{1}
 def kernel({2}):
@@ -25,13 +25,21 @@ DATA = json.loads(r'''{4}''')
 TYPES = dict({5})
 def numbers(text, type="f8"):
     return np.frombuffer(base64.b64decode(text), np.dtype(type)).copy()
-def argument(a):
+{9}def argument(a):
     if not (isinstance(a, list) and a and isinstance(a[0], str)):
         return a
 {6}arguments = {{name: argument(a) for name, a in DATA["arguments"].items()}}
 np.seterr(all="ignore")
 )py";
 
+constexpr const char* kLaidOut = R"py(def laid_out(x, strides):  # in the memory order of the case
+    far = [(n - 1) * s for n, s in zip(x.shape, strides)]
+    memory = np.zeros(sum(map(abs, far)) + 1, x.dtype)[-sum(min(f, 0) for f in far):]
+    out = np.lib.stride_tricks.as_strided(memory, x.shape, [s * x.itemsize for s in strides])
+    return np.copyto(out, x) or out
+)py";
+constexpr const char* kStrided = R"py(    if len(a) > 3: return laid_out(numbers(a[2], TYPES[a[0]]).reshape(a[1]), a[3])
+)py";
 constexpr const char* kNumbers = R"py(    return numbers(a[2], TYPES[a[0]]).reshape(a[1])
 )py";
 /// Without numbers: the documented mask, True = hidden.
@@ -157,17 +165,19 @@ std::string packed_bytes(const Tensor& tensor) {
     return base64(bytes.data(), bytes.size());
 }
 
-/// ["fp16", [2,1,4], BASE64]; a mask of documented contents has null for its numbers.
-Json tensor_json(const Tensor& tensor) {
+/// ["fp16", [2,1,4], BASE64], and strides that are not those of contiguous elements; a mask of documented contents has null
+/// for its numbers.
+Json tensor_json(const Tensor& tensor, bool strides) {
     if (!tensor.present) return {};
-    return {ref::dtype_name(tensor.type()), tensor.shape,
-            tensor.shared_bytes ? Json() : Json(packed_bytes(tensor))};
+    Json out{ref::dtype_name(tensor.type()), tensor.shape, tensor.shared_bytes ? Json() : Json(packed_bytes(tensor))};
+    if (strides && is_laid_out(tensor) && !is_far(tensor)) out.push_back(tensor.strides);
+    return out;
 }
 
-Json arguments_json(const Call& call) {
+Json arguments_json(const Call& call, bool strides) {
     Json out = Json::object();
     for (const Tensor& tensor : call.tensors)
-        if (!tensor.output) out[tensor.name] = tensor_json(tensor);
+        if (!tensor.output) out[tensor.name] = tensor_json(tensor, strides);
     for (const HostArray& array : call.arrays)
         out[array.name] = array.present ? Json(array.values) : Json();
     for (const Text& text : call.texts) out[text.name] = text.value ? Json(*text.value) : Json();
@@ -207,9 +217,9 @@ Json columns_json(const EmittedAttention& attention) {
     return out;
 }
 
-Json data_of(const EmittedCase& made) {
+Json data_of(const EmittedCase& made, bool strides) {
     Json out;
-    out["arguments"] = arguments_json(made.call);
+    out["arguments"] = arguments_json(made.call, strides);
     out["outputs"] = Json::object();
     for (const Tensor* tensor : made.outputs())
         out["outputs"][tensor->name] = {ref::dtype_name(tensor->type()), tensor->shape};
@@ -268,7 +278,11 @@ std::string types_of(const EmittedCase& made) {
 }  // namespace
 
 std::string emitted_python(const EmittedCase& made, bool torch) {
-    const Json data = data_of(made);
+    const bool strides = !torch;  // which has no negative ones
+    const Json data = data_of(made, strides);
+    const bool has_strides = std::ranges::any_of(data["arguments"], [](const Json& one) {
+        return one.is_array() && one.size() == 4 && one[0].is_string();
+    });
     std::string names, outputs;
     for (const auto& [name, value] : data["arguments"].items()) names += (names.empty() ? "" : ", ") + name;
     for (const auto& [name, value] : data["outputs"].items())
@@ -279,8 +293,9 @@ std::string emitted_python(const EmittedCase& made, bool torch) {
     const char* const got = torch ? "out.detach().cpu().double().numpy()" : "np.asarray(out, float)";
     const std::string types = types_of(made);
     return fmt::format(fmt::runtime(kHead), made.line, torch ? ", torch" : "", names, outputs,
-                       data.dump(), types, has_mask ? kNumbersOrMask : kNumbers,
-                       types.find("ml_dtypes") == types.npos ? "" : "ml_dtypes, ", made.rounding) +
+                       data.dump(), types, (has_strides ? kStrided : "") + std::string(has_mask ? kNumbersOrMask : kNumbers),
+                       types.find("ml_dtypes") == types.npos ? "" : "ml_dtypes, ", made.rounding,
+                       has_strides ? kLaidOut : "", left_out_text(made, strides)) +
            expectation_of(made) +
            fmt::format(fmt::runtime(kTail), torch ? kToTorch : "arguments", got);
 }

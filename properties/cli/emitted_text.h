@@ -1,4 +1,4 @@
-// The text of emitted programs, of at most 60 lines each. Attention is computed from its definition
+// The text of emitted programs, of at most 60 lines each, 66 where a tensor is not contiguous. Attention is computed from its definition
 // in binary64 over the pairs of a query and a key that the case has, as
 // ref/attention/dense_attention.h has it.
 #pragma once

@@ -61,7 +61,7 @@ WRONG = RIGHT + "    out[[n in want for n in DATA['outputs']].index(True)].resha
 def emitted(attncheck, case, language):
     status, program = attncheck("reproduce", case, "--emit", language)
     assert status == 0, program
-    assert program.count("\n") <= 60 and "attncheck" not in program, program.count("\n")
+    assert program.count("\n") <= 60 + 6 * ("laid_out" in program) and "attncheck" not in program, program.count("\n")
     return program
 
 
@@ -93,6 +93,17 @@ def test_a_program_of_a_case(attncheck, tmp_path, case):
     outputs[name].reshape(-1)[-1] = 12345
     with pytest.raises(AssertionError, match=name):
         testing.assert_close(op, names["arguments"], outputs)
+
+
+def test_tensors_lie_as_in_the_case(attncheck):
+    case = ("attention{dtype=fp16 q=[2] kv=[3] layout=bshd kv_heads=1 group=2 dim=2 value_dim=2 data=normal seed=3 "
+            "query.layout=gap key.layout=reversed_all value.layout=one_column}")
+    _, _, names = run(emitted(attncheck, case, "numpy"), RIGHT + "    return out\n")
+    query, key, value = (names["arguments"][name] for name in ("query", "key", "value"))
+    assert not query.flags.c_contiguous and max(key.strides) < 0 and 0 in value.strides
+    for language in ("torch", "c"):
+        assert "Contiguous here and not in the case" in emitted(attncheck, case, language)
+    assert "Contiguous" not in emitted(attncheck, case.split(" query.layout")[0] + "}", "c")
 
 
 def test_a_program_tells_infinities_apart(attncheck, tmp_path):
