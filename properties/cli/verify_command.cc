@@ -47,6 +47,11 @@ void check_names(const Arguments& arguments) {
     for (const std::string& name : arguments.properties)
         if (std::ranges::find(known, name) == known.end())
             throw UsageError(unknown_name("property", name, known));
+    for (const std::string& name : arguments.properties)
+        if (!arguments.ops.empty() && std::ranges::none_of(arguments.ops, [&](const std::string& op) {
+                return operator_named(op).property(name) != nullptr;
+            }))
+            throw UsageError(fmt::format("{} has no property '{}'", fmt::join(arguments.ops, ", "), name));
 }
 
 constexpr const char* kOneShard = "1/1";  ///< the whole run

@@ -303,18 +303,24 @@ bool Scope::declare_lengths(const std::string& key, const std::string& values) {
     return true;
 }
 
-void Scope::declare(const std::string& key, const std::string& values) {
-    const auto find = [&](const std::string& name) {
-        return static_cast<std::size_t>(std::ranges::find(aspects_, name, &Aspect::name) -
-                                        aspects_.begin());
-    };
+std::size_t Scope::aspect_named(const std::string& name) const {
+    return static_cast<std::size_t>(std::ranges::find(aspects_, name, &Aspect::name) - aspects_.begin());
+}
+
+/// The aspect "q=kv", by either of its names.
+std::optional<std::size_t> Scope::relation_of(const std::string& key, const std::string& values) const {
     for (const std::string& relation : {key + "=" + values, values + "=" + key})
-        if (const std::size_t at = find(relation); at < aspects_.size()) {
-            limits_[at].declared = {{1, 1, 1}};
-            return;
-        }
+        if (const std::size_t at = aspect_named(relation); at < aspects_.size()) return at;
+    return std::nullopt;
+}
+
+void Scope::declare(const std::string& key, const std::string& values) {
+    if (const auto relation = relation_of(key, values)) {
+        limits_[*relation].declared = {{1, 1, 1}};
+        return;
+    }
     if (declare_lengths(key, values)) return;
-    const std::size_t at = find(key);
+    const std::size_t at = aspect_named(key);
     if (at == aspects_.size()) {
         std::vector<std::string> known;
         for (const Aspect& aspect : aspects_) known.push_back(aspect.name);
@@ -327,8 +333,16 @@ void Scope::declare(const std::string& key, const std::string& values) {
                                                 meant.empty() ? fmt::format("known: {}", fmt::join(known, " "))
                                                               : fmt::format("did you mean '{}'?", meant)));
     }
-    for (const std::string& word : split(values, ','))
-        limits_[at].declared.push_back(range_of(aspects_[at], word));
+    const int field = op_->schema().number(key);
+    for (const std::string& word : split(values, ',')) {
+        const Range range = range_of(aspects_[at], word);
+        if (field >= 0 && aspects_[at].named.empty()) {
+            const NumberField& number = op_->schema().numbers[static_cast<std::size_t>(field)];
+            if (range.high < number.min || range.low > number.max)
+                throw std::invalid_argument(fmt::format("{}={}: no case has it, allowed: {} to {}", key, word, number.min, number.max));
+        }
+        limits_[at].declared.push_back(range);
+    }
 }
 
 void Scope::restrict_to(const std::string& features) {
@@ -339,6 +353,11 @@ void Scope::restrict_to(const std::string& features) {
             throw std::invalid_argument(
                 fmt::format("'{}' is no feature: expected field=values", word));
         const std::string key = word.substr(0, equals), values = word.substr(equals + 1);
+        if (relation_of(key, values)) {  // beside a list of values
+            is_declared_ = true;
+            declare(key, values);
+            continue;
+        }
         if (const auto [at, is_new] = declared.emplace(key, values); !is_new)
             throw std::invalid_argument(
                 fmt::format("{0} is declared twice, as {0}={1} and {0}={2}: expected one list, {0}={1},{2}",

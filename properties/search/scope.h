@@ -104,6 +104,8 @@ private:
     bool suspect_sizes(std::size_t aspect);
     bool takes_lengths(const Spec& spec) const;
     void mend_lengths(Spec& spec, Random& random) const;
+    std::size_t aspect_named(const std::string& name) const;  ///< the number of aspects: there is none
+    std::optional<std::size_t> relation_of(const std::string& key, const std::string& values) const;
     void declare(const std::string& key, const std::string& values);
     bool declare_lengths(const std::string& key, const std::string& values);
     Range range_of(const Aspect& aspect, const std::string& word) const;

@@ -277,6 +277,7 @@ TEST_F(CommandTest, UnknownNamesListTheKnownOnes) {
     expect_refusal("verify --op nsa_compres", {"'nsa_compres', did you mean 'nsa_compress'?"});
     expect_refusal(std::string("reproduce ") + kCase + " --property agreemnt",
                    {"'agreemnt', did you mean 'agreement'?"});
+    expect_refusal("verify --op attention --property adjoint", {"attention has no property 'adjoint'"});
 }
 
 // Status 2: cases that cannot be read or are not legal.

@@ -649,6 +649,9 @@ TEST(Features, UnknownWordsAreNamed) {
     EXPECT_THAT(message_of("dim="), HasSubstr("is no feature"));
     EXPECT_THAT(message_of("dim=64 dtype=bf16 dim=128"),
                 HasSubstr("dim is declared twice, as dim=64 and dim=128: expected one list, dim=64,128"));
+    EXPECT_EQ(message_of("dim=64,128 dim=value_dim q=128 kv=128 q=kv"), "accepted");  // a relation beside values
+    EXPECT_THAT(message_of("dim=0"), HasSubstr("dim=0: no case has it, allowed: 1 to"));
+    EXPECT_EQ(message_of("dim=64..100000"), "accepted");
 }
 
 // One declaration for several operators.
