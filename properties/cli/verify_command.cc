@@ -47,11 +47,11 @@ void check_names(const Arguments& arguments) {
     for (const std::string& name : arguments.properties)
         if (std::ranges::find(known, name) == known.end())
             throw UsageError(unknown_name("property", name, known));
-    for (const std::string& name : arguments.properties)
-        if (!arguments.ops.empty() && std::ranges::none_of(arguments.ops, [&](const std::string& op) {
-                return operator_named(op).property(name) != nullptr;
-            }))
-            throw UsageError(fmt::format("{} has no property '{}'", fmt::join(arguments.ops, ", "), name));
+    const auto has_any = [&](const std::string& op) {
+        return std::ranges::any_of(arguments.properties, [&](const std::string& name) { return operator_named(op).property(name); });
+    };
+    if (!arguments.ops.empty() && !arguments.properties.empty() && std::ranges::none_of(arguments.ops, has_any))
+        throw UsageError(fmt::format("{} has no property '{}'", fmt::join(arguments.ops, ", "), fmt::join(arguments.properties, "', '")));
 }
 
 constexpr const char* kOneShard = "1/1";  ///< the whole run

@@ -90,8 +90,6 @@ public:
         for (const Part& part : live_) {
             const double o = value(part.number);
             exact += part.weight * o;
-            // A weight that may underflow to 0: the part may be left out, or be 0 times infinity.
-            if (!std::isfinite(o) && part.loss > 0) return leave_unjudged(out, at);
             if (!std::isfinite(o)) continue;
             moved += part.gain * std::fabs(o);
             size += part.weight * std::fabs(o);
