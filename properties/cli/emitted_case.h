@@ -74,7 +74,7 @@ struct EmittedCase {
 /// An input whose elements are not contiguous, row-major; one with so much between them that no program should hold it.
 bool is_laid_out(const Tensor& tensor);
 bool is_far(const Tensor& tensor);
-/// " The case lays out key and value in another way, which may be why it fails." where a program leaves that out.
+/// A sentence with the names of the inputs that the program makes contiguous although the case does not; or nothing.
 std::string left_out_text(const EmittedCase& made, bool has_strides);
 
 /// With the bounds of that class. Throws UsageError for cases that are too large, have no call of their own, or are

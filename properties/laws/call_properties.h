@@ -40,7 +40,8 @@ Verdict check_agreement(const Spec& spec, PropertyContext& context, const CasePr
 Verdict check_memory(const Spec& spec, PropertyContext& context, const CaseProblem& problem);
 
 /// The same call gives the same bits again, whatever was in the outputs before and wherever the
-/// buffers lie; values within two bounds where sums may take any order.
+/// buffers lie; values within two bounds where sums may take any order, and where no address is aligned to more than
+/// an element.
 /// Why     nothing in the formula depends on time, address or old contents.
 /// Kills   accumulation into
 ///         old output, uninitialised scratch, results that depend on alignment.
@@ -54,7 +55,7 @@ Verdict check_concurrent(const Spec& spec, PropertyContext& context,
                          const std::vector<CaseProblem>& problems,
                          const std::vector<Call>& companions = {});
 
-/// A result does not depend on the call before it, although that had tensors of the same shapes.
+/// A result does not depend on the call before it, which had tensors of the same shapes, another width or other lengths.
 /// Why     a call is a pure function of its arguments. Runs in a fresh process, so that the case
 ///         replays.
 /// Kills   ALL-09 AT-x312 to AT-x318: plans cached by shape or without one argument, scratch that keeps old

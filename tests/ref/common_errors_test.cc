@@ -1,5 +1,5 @@
-// Variances of sums of results by errors that elements share, beside difference quotients: of Q and K as they are scaled,
-// of the LSE that a row of a gradient reads, and of its delta.
+// Errors that elements share: the variance of a sum of results agrees with difference quotients. The errors are those of Q
+// and K as they are scaled, of the LSE that a row of a gradient reads, and of its delta.
 #include "ref/attention/common_errors.h"
 
 #include <gtest/gtest.h>
