@@ -11,34 +11,53 @@ using Int = std::int64_t;
 
 constexpr Int kHugePage = 0x7fff'fff0;
 
-Int page_size_of(const Extents& e) { return std::max<Int>(e["page"], 1); }
+/// What the pages of a case follow from, read once: a table asks for each of its entries.
+class Pages {
+   public:
+    explicit Pages(const Extents& e)
+        : size_(std::max<Int>(e["page"], 1)),
+          lengths_(e.lengths("kv")),
+          sharing_(static_cast<PageSharing>(e["shared"])) {}
 
-Int pages_of(const Extents& e, std::size_t b) {
-    const Int size = page_size_of(e), length = std::max<Int>(e.lengths("kv")[b], 0);
-    return length / size + (length % size > 0);
-}
+    std::size_t sequences() const { return lengths_.size(); }
 
-/// Pages that sequence b has in common with sequence 0, from the first on.
-Int common_pages(const Extents& e, std::size_t b) {
-    if (b == 0) return 0;
-    const Int size = page_size_of(e);
-    switch (static_cast<PageSharing>(e["shared"])) {
-        case PageSharing::prefix:
-            return (std::min(e.lengths("kv")[0], e.lengths("kv")[b]) / size + 1) / 2;
-        case PageSharing::all:
-            return std::min(pages_of(e, 0), pages_of(e, b));
-        default:
-            return 0;
+    Int of(std::size_t b) const {
+        const Int length = std::max<Int>(lengths_[b], 0);
+        return length / size_ + (length % size_ > 0);
     }
-}
 
-/// Pages that sequences use, each once.
-Int used_pages(const Extents& e) {
-    Int used = 0;
-    for (std::size_t b = 0; b < e.lengths("kv").size(); ++b)
-        used += pages_of(e, b) - common_pages(e, b);
-    return used;
-}
+    /// Pages that sequence b has in common with sequence 0, from the first on.
+    Int common(std::size_t b) const {
+        if (b == 0) return 0;
+        switch (sharing_) {
+            case PageSharing::prefix:
+                return (std::min(lengths_[0], lengths_[b]) / size_ + 1) / 2;
+            case PageSharing::all:
+                return std::min(of(0), of(b));
+            default:
+                return 0;
+        }
+    }
+
+    /// Pages that sequences use, each once.
+    Int used() const {
+        Int used = 0;
+        for (std::size_t b = 0; b < sequences(); ++b) used += of(b) - common(b);
+        return used;
+    }
+
+    /// Pages of the sequence that has most.
+    Int most() const {
+        Int most = 0;
+        for (std::size_t b = 0; b < sequences(); ++b) most = std::max(most, of(b));
+        return most;
+    }
+
+   private:
+    Int size_;
+    std::vector<Int> lengths_;
+    PageSharing sharing_;
+};
 
 /// Place in the cache of the pages in the order of their use.
 std::vector<Int> places(const Extents& e) {
@@ -54,38 +73,37 @@ std::vector<Int> places(const Extents& e) {
 }
 
 /// Elements that no kernel may read.
-Int tail_entry(const Extents& e, Random& random) {
-    auto kind = static_cast<TailEntries>(e["tail"]);
+Int tail_entry(TailEntries kind, Int pages, Random& random) {
     if (kind == TailEntries::mixed)
         kind = random.pick({TailEntries::minus_one, TailEntries::huge, TailEntries::foreign});
     if (kind == TailEntries::minus_one) return -1;
     if (kind == TailEntries::huge) return random.pick<Int>({kHugePage, INT32_MAX, INT32_MIN});
-    return random.between(0, std::max<Int>(decode_pages(e), 1) - 1);
+    return random.between(0, std::max<Int>(pages, 1) - 1);
 }
 
 }  // namespace
 
-Int decode_pages(const Extents& e) { return used_pages(e) + e["spare"]; }
+Int decode_pages(const Extents& e) { return Pages(e).used() + e["spare"]; }
 
-Int decode_table_columns(const Extents& e) {
-    Int most = 0;
-    for (std::size_t b = 0; b < e.lengths("kv").size(); ++b) most = std::max(most, pages_of(e, b));
-    return most + e["slack"];
-}
+Int decode_table_columns(const Extents& e) { return Pages(e).most() + e["slack"]; }
 
 std::vector<std::int32_t> decode_block_table(const Extents& e) {
+    const Pages pages(e);
     const std::vector<Int> place = places(e);
     const auto columns = static_cast<std::size_t>(decode_table_columns(e));
+    const auto tail = static_cast<TailEntries>(e["tail"]);
     Random random(mix(e.seed() ^ 0x7461696cu));
     std::vector<std::int32_t> table;
     std::size_t next = 0;
-    for (std::size_t b = 0; b < e.lengths("kv").size(); ++b) {
-        const auto pages = static_cast<std::size_t>(pages_of(e, b)),
-                   common = static_cast<std::size_t>(common_pages(e, b));
+    for (std::size_t b = 0; b < pages.sequences(); ++b) {
+        const auto own = static_cast<std::size_t>(pages.of(b)),
+                   common = static_cast<std::size_t>(pages.common(b));
         for (std::size_t p = 0; p < columns; ++p)
-            table.push_back(p >= pages   ? static_cast<std::int32_t>(tail_entry(e, random))
-                            : p < common ? table[p]
-                                         : static_cast<std::int32_t>(place[next++]));
+            if (p >= own)
+                table.push_back(static_cast<std::int32_t>(
+                    tail_entry(tail, static_cast<Int>(place.size()), random)));
+            else
+                table.push_back(p < common ? table[p] : static_cast<std::int32_t>(place[next++]));
     }
     return table;
 }
