@@ -39,7 +39,7 @@ constexpr std::string_view kByChance = "concurrent";
 /// Which calls of several threads meet is a matter of timing: a law that asks for that is asked again, until it fails.
 Verdict check_for_seconds(const Property& property, const Spec& spec, PropertyContext& context) {
     constexpr int kTries = 30;
-    constexpr double kSeconds = 10;
+    constexpr double kSeconds = 5;
     const auto begin = std::chrono::steady_clock::now();
     Verdict verdict;
     int tries = 0;
