@@ -124,8 +124,10 @@ private:
         const auto inside =
             std::ranges::count_if(pool_, [&](const Spec& spec) { return scope_.holds(spec); });
         taken.refusals = scope_.refusals_text(pool_);
+        const std::string what = scope_.text();
         taken.text = fmt::format(
-            "{} ({} of {} cases of the whole space, {})", scope_.text(), inside, pool_.size(),
+            "{} ({} of {} cases of the whole space, {})", what.empty() ? "cases unlike the declined ones" : what,
+            inside, pool_.size(),
             scope_.is_declared() ? "as declared"
                                  : fmt::format("learned from {} declined calls", result_.declined));
     }

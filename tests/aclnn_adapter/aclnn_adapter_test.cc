@@ -116,6 +116,13 @@ TEST(AclnnAdapter, StrayWritesOnTheDeviceAreFound) {
     EXPECT_THAT(input.printed, AllOf(HasSubstr("FALSIFIED"), HasSubstr("input")));
 }
 
+// Behind the bytes that phase one asked for lies other memory.
+TEST(AclnnAdapter, WritesBehindTheWorkspaceAreFound) {
+    const Ran past = with_defect("past_workspace", std::string("reproduce ") + kCase + " --property agreement");
+    EXPECT_EQ(past.status, 1) << past.printed;
+    EXPECT_THAT(past.printed, AllOf(HasSubstr("FALSIFIED"), HasSubstr("behind the workspace it asked for")));
+}
+
 // Kernels that are not installed are declined, other codes of either phase are rejections.
 TEST(AclnnAdapter, VendorCodesBecomeTheContracts) {
     const std::string agreement = std::string("reproduce ") + kCase + " --property agreement";

@@ -2,6 +2,7 @@
 // our library in the list of libraries, so its functions are found first.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -61,8 +62,10 @@ aclnnStatus aclnnNsaCompressGetWorkspaceSize(const aclTensor* input, const aclTe
         NEXT(aclGetRawTensorAddr)(output, &g_output);
         g_output_elements = elements_of(output);
     }
-    return NEXT(aclnnNsaCompressGetWorkspaceSize)(input, weight, lengths, layout, block, stride,
-                                                  type, output, workspace_size, executor);
+    const aclnnStatus status = NEXT(aclnnNsaCompressGetWorkspaceSize)(input, weight, lengths, layout, block, stride,
+                                                                      type, output, workspace_size, executor);
+    if (workspace_size && defect("past_workspace")) *workspace_size = std::max<uint64_t>(*workspace_size, 64);
+    return status;
 }
 
 aclnnStatus aclnnNsaCompress(void* workspace, uint64_t workspace_size, aclOpExecutor* executor,
@@ -72,6 +75,7 @@ aclnnStatus aclnnNsaCompress(void* workspace, uint64_t workspace_size, aclOpExec
     if (status != 0) return status;
     NEXT(aclrtSynchronizeStream)(stream);
     if (defect("past_output")) poke(static_cast<char*>(g_output) + 2 * g_output_elements, 7);
+    if (defect("past_workspace")) poke(static_cast<char*>(workspace) + workspace_size + 32, 7);
     if (defect("writes_input")) poke(g_input, 7);
     return 0;
 }
