@@ -126,9 +126,15 @@ int candidate_status(int vendor_status) {
 
 }  // namespace
 
-DeviceCall::~DeviceCall() {
+void DeviceCall::release_descriptors() {
     for (const Tensor tensor : tensors_) runtime().destroy_tensor(tensor);
     for (const Array array : arrays_) runtime().destroy_int_array(array);
+    tensors_.clear();
+    arrays_.clear();
+}
+
+DeviceCall::~DeviceCall() {
+    release_descriptors();
     for (const Block& block : blocks_)
         if (block.device) runtime().free(block.device);  // null where memory was short
 }
@@ -243,6 +249,8 @@ int DeviceCall::execute(const std::string& api, SecondPhase* second, std::uint64
     }
     const aclrtStream stream = thread_stream().get();
     const int launched = second(workspace, workspace_bytes, executor, stream);
+    // As a caller may: the work that is queued has no right to them.
+    release_descriptors();
     const int finished = runtime().synchronize_stream(stream);
     if (launched != 0) {
         complain(api, "the second phase returned", launched);

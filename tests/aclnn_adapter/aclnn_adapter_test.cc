@@ -123,6 +123,13 @@ TEST(AclnnAdapter, WritesBehindTheWorkspaceAreFound) {
     EXPECT_THAT(past.printed, AllOf(HasSubstr("FALSIFIED"), HasSubstr("behind the workspace it asked for")));
 }
 
+// A caller may destroy descriptors when the second phase has returned, before the work has run.
+TEST(AclnnAdapter, QueuedWorkThatReadsDescriptorsIsFound) {
+    const Ran late = with_defect("reads_late", std::string("reproduce ") + kCase + " --property agreement");
+    EXPECT_EQ(late.status, 1) << late.printed;
+    EXPECT_THAT(late.printed, AllOf(HasSubstr("FALSIFIED"), HasSubstr("507015")));
+}
+
 // Kernels that are not installed are declined, other codes of either phase are rejections.
 TEST(AclnnAdapter, VendorCodesBecomeTheContracts) {
     const std::string agreement = std::string("reproduce ") + kCase + " --property agreement";

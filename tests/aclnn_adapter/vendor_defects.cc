@@ -17,6 +17,8 @@ namespace {
 void* g_input = nullptr;
 void* g_output = nullptr;
 std::int64_t g_output_elements = 0;
+/// A descriptor was destroyed since the last second phase.
+bool g_destroyed = false;
 
 bool defect(const char* name) {
     const char* wanted = std::getenv("ATTNCHECK_TEST_DEFECT");
@@ -75,9 +77,21 @@ aclnnStatus aclnnNsaCompress(void* workspace, uint64_t workspace_size, aclOpExec
     if (status != 0) return status;
     NEXT(aclrtSynchronizeStream)(stream);
     if (defect("past_output")) poke(static_cast<char*>(g_output) + 2 * g_output_elements, 7);
+    g_destroyed = false;
     if (defect("past_workspace")) poke(static_cast<char*>(workspace) + workspace_size + 32, 7);
     if (defect("writes_input")) poke(g_input, 7);
     return 0;
+}
+
+aclnnStatus aclDestroyTensor(const aclTensor* tensor) {
+    g_destroyed = true;
+    return NEXT(aclDestroyTensor)(tensor);
+}
+
+/// Queued work that reads a descriptor fails where that is no more.
+aclError aclrtSynchronizeStream(aclrtStream stream) {
+    const aclError status = NEXT(aclrtSynchronizeStream)(stream);
+    return defect("reads_late") && g_destroyed ? 507015 : status;
 }
 
 }  // extern "C"
