@@ -13,8 +13,9 @@ namespace {
 /// Around each extent, so that reading there shows (NaN in every float type) and writing there too.
 /// A multiple of the alignment that the vendor's kernels require (32).
 constexpr std::size_t kMargin = 256;
-/// aclrtMalloc gives so many bytes more than asked for, and a kernel may use them.
-constexpr std::size_t kUsableBehind = 32;
+/// A block is usable to its size rounded up to so many bytes, plus as many (acl/acl_rt.h).
+constexpr std::uint64_t kGranule = 32;
+std::uint64_t usable(std::uint64_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule + kGranule; }
 constexpr std::byte kMarginFill{0xFF};
 /// A larger extent may be a claim of an illegal call that no buffer stands behind; making room for
 /// it would take seconds.
@@ -237,14 +238,15 @@ int DeviceCall::execute(const std::string& api, SecondPhase* second, std::uint64
     if (!copy_in(api)) return ATTNCHECK_ERR_INTERNAL;
     void* workspace = nullptr;
     if (workspace_bytes > 0) {
-        workspace = allocate(workspace_bytes + kUsableBehind + kMargin);
+        constexpr std::uint64_t kMost = std::uint64_t{1} << 48;  // more is no size, and may not overflow below
+        if (workspace_bytes <= kMost) workspace = allocate(usable(workspace_bytes) + kMargin);
         if (!workspace) {
             complain(api, "no memory for a workspace", 0);
             return ATTNCHECK_ERR_INTERNAL;
         }
         blocks_.push_back({nullptr, 0, static_cast<std::byte*>(workspace), false});
         if (!fill_workspace(api, static_cast<std::byte*>(workspace), workspace_bytes) ||
-            !guard_workspace(api, static_cast<std::byte*>(workspace) + workspace_bytes))
+            !guard_workspace(api, static_cast<std::byte*>(workspace) + usable(workspace_bytes)))
             return ATTNCHECK_ERR_INTERNAL;
     }
     const aclrtStream stream = thread_stream().get();
@@ -262,7 +264,7 @@ int DeviceCall::execute(const std::string& api, SecondPhase* second, std::uint64
             finished == ATTNCHECK_ERR_NULLPTR || finished == ATTNCHECK_ERR_INVALID;
         return rejected ? finished : ATTNCHECK_ERR_INTERNAL;
     }
-    if (workspace && !workspace_is_kept_to(api, static_cast<std::byte*>(workspace) + workspace_bytes))
+    if (workspace && !workspace_is_kept_to(api, static_cast<std::byte*>(workspace) + usable(workspace_bytes)))
         return ATTNCHECK_ERR_INTERNAL;
     return copy_out(api) ? ATTNCHECK_OK : ATTNCHECK_ERR_INTERNAL;
 }
@@ -286,20 +288,20 @@ bool DeviceCall::fill_workspace(const std::string& api, std::byte* workspace, st
 
 bool DeviceCall::guard_workspace(const std::string& api, std::byte* end) {
     const std::vector<std::byte> fill(kMargin, kMarginFill);
-    const int status = runtime().memcpy(end + kUsableBehind, kMargin, fill.data(), kMargin, ACL_MEMCPY_HOST_TO_DEVICE);
+    const int status = runtime().memcpy(end, kMargin, fill.data(), kMargin, ACL_MEMCPY_HOST_TO_DEVICE);
     if (status != 0) complain(api, "aclrtMemcpy behind the workspace", status);
     return status == 0;
 }
 
 bool DeviceCall::workspace_is_kept_to(const std::string& api, std::byte* end) {
     std::vector<std::byte> found(kMargin);
-    const int status = runtime().memcpy(found.data(), kMargin, end + kUsableBehind, kMargin, ACL_MEMCPY_DEVICE_TO_HOST);
+    const int status = runtime().memcpy(found.data(), kMargin, end, kMargin, ACL_MEMCPY_DEVICE_TO_HOST);
     if (status != 0)
         complain(api, "aclrtMemcpy from behind the workspace", status);
     else if (const auto other = std::ranges::find_if(found, [](std::byte b) { return b != kMarginFill; });
              other != found.end())
-        complain(api, "wrote behind the workspace it asked for, so many bytes behind its end:",
-                 static_cast<int>(other - found.begin()) + static_cast<int>(kUsableBehind));
+        complain(api, "wrote behind the workspace it asked for, so many bytes behind what it may use:",
+                 static_cast<int>(other - found.begin()));
     else
         return true;
     return false;

@@ -66,8 +66,8 @@ private:
     bool place_deferred();  ///< whether there were any
     bool copy_in(const std::string& api);
     bool fill_workspace(const std::string& api, std::byte* workspace, std::uint64_t bytes);
-    void release_descriptors();
-    bool guard_workspace(const std::string& api, std::byte* end);
+    void release_descriptors();  ///< before the work on the stream has run, as a caller may
+    bool guard_workspace(const std::string& api, std::byte* end);  ///< fills what lies behind what may be used
     bool workspace_is_kept_to(const std::string& api, std::byte* end);
     bool copy_out(const std::string& api);
     std::byte* allocate(std::size_t bytes);

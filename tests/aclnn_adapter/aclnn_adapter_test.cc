@@ -121,6 +121,8 @@ TEST(AclnnAdapter, WritesBehindTheWorkspaceAreFound) {
     const Ran past = with_defect("past_workspace", std::string("reproduce ") + kCase + " --property agreement");
     EXPECT_EQ(past.status, 1) << past.printed;
     EXPECT_THAT(past.printed, AllOf(HasSubstr("FALSIFIED"), HasSubstr("behind the workspace it asked for")));
+    const Ran rounding = with_defect("uses_rounding", std::string("reproduce ") + kCase + " --property agreement");
+    EXPECT_EQ(rounding.status, 0) << rounding.printed;
 }
 
 // A caller may destroy descriptors when the second phase has returned, before the work has run.

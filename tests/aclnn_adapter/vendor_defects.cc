@@ -67,6 +67,7 @@ aclnnStatus aclnnNsaCompressGetWorkspaceSize(const aclTensor* input, const aclTe
     const aclnnStatus status = NEXT(aclnnNsaCompressGetWorkspaceSize)(input, weight, lengths, layout, block, stride,
                                                                       type, output, workspace_size, executor);
     if (workspace_size && defect("past_workspace")) *workspace_size = std::max<uint64_t>(*workspace_size, 64);
+    if (workspace_size && defect("uses_rounding")) *workspace_size = *workspace_size / 32 * 32 + 33;
     return status;
 }
 
@@ -78,7 +79,8 @@ aclnnStatus aclnnNsaCompress(void* workspace, uint64_t workspace_size, aclOpExec
     NEXT(aclrtSynchronizeStream)(stream);
     if (defect("past_output")) poke(static_cast<char*>(g_output) + 2 * g_output_elements, 7);
     g_destroyed = false;
-    if (defect("past_workspace")) poke(static_cast<char*>(workspace) + workspace_size + 32, 7);
+    if (defect("past_workspace")) poke(static_cast<char*>(workspace) + (workspace_size + 31) / 32 * 32 + 32, 7);
+    if (defect("uses_rounding")) poke(static_cast<char*>(workspace) + (workspace_size + 31) / 32 * 32 + 31, 7);
     if (defect("writes_input")) poke(g_input, 7);
     return 0;
 }

@@ -13,7 +13,7 @@ constexpr Int kHugePage = 0x7fff'fff0;
 
 /// What the pages of a case follow from, read once: a table asks for each of its entries.
 class Pages {
-   public:
+public:
     explicit Pages(const Extents& e)
         : size_(std::max<Int>(e["page"], 1)),
           lengths_(e.lengths("kv")),
@@ -53,7 +53,7 @@ class Pages {
         return most;
     }
 
-   private:
+private:
     Int size_;
     std::vector<Int> lengths_;
     PageSharing sharing_;
