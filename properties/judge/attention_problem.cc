@@ -127,10 +127,11 @@ void leave_reached_unjudged(const AttentionProblem& problem, const ref::Rounding
                 reached_keys[at] |= keys[at] | infinite | rows[row];
                 is_lost |= keys[at] != 0 || (infinite && leave_range);
             }
-            // forward=own: the row's own output has met the key, and delta goes to all keys that it sees.
-            for (const ref::KeyColumn& c : columns)
-                if (is_lost && problem.gradient && rounding.own_forward)
-                    reached_keys[static_cast<std::size_t>(c.key * s.kv_heads + kv_head)] = 1;
+            // forward=own: the row's own output has met the key. Its softmax, and delta, go to all keys that the row is
+            // paired with, seen or hidden.
+            if (is_lost && problem.gradient && rounding.own_forward)
+                for (Int key = 0; key < s.kv_rows; ++key)
+                    reached_keys[static_cast<std::size_t>(key * s.kv_heads + kv_head)] = 1;
         }
     for (auto& [name, tensor] : expected) {
         const AttentionOutput& output = problem.output_named(name);

@@ -268,8 +268,8 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
     // p [(1 + theta) cast - 1] X + p (1 + theta) cast xi, and theta's share of the common part.
     double error = (gained * cast + prob * (cast - 1)) * (x + delta_error) +
                    raised * cast * x_error + floor * (x + x_error + delta_error);
-    // The largest dS that may be cast, before or after the scale.
-    check_range((size + error + prob * delta_error) * std::max(1.0, scale_),
+    // The largest dS that may be cast, before or after the scale, or the softcap of a composition, whose slope comes later.
+    check_range((size + error + prob * delta_error) * std::max({1.0, scale_, roundoff_.step > 0 ? softcap_ : 0}),
                 roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
     // What steps=half loses of P and of dS near zero, before its scale as well.
     const double step_loss = x > 0 || delta_error > 0 ? roundoff_.step_eta * (x + x_error + delta_error + 1) : 0;

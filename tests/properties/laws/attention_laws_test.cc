@@ -461,6 +461,36 @@ TEST(HiddenTimesZero, LeavesQueryGradientsOfNonFiniteRows) {
     EXPECT_FALSE(std::isinf(allowed[2]));
 }
 
+// A NaN behind kv_length, to which a mask adds -infinity, makes the softmax of the row NaN, by autograd also dS of the
+// keys that the window hides.
+TEST(HiddenTimesZero, LeavesKeyGradientsOfAllKeysThatALostRowIsPairedWith) {
+    const Spec spec = spec_of(
+        "attention_grad{dtype=fp32 q=[1] kv=[4] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 window_right=0 "
+        "kv_length=some hidden_keys=nan lse=absent data=zeros seed=0}");
+    const AttentionProblem problem = neutral_operator().problem(spec);
+    for (const char* words : {"hidden=times_zero", "hidden=times_zero forward=own"}) {
+        const ref::RoundingClass rounding = ref::parse_rounding_class(words);
+        const std::vector<double> allowed = allowance(tensor_of(expected_of(problem, rounding), "dk"));
+        for (const std::size_t hidden : {1, 2}) EXPECT_EQ(std::isinf(allowed[hidden]), rounding.own_forward) << words;
+    }
+}
+
+// d tanh(s / c) c by autograd: dS times the softcap is stored before the slope makes it small.
+TEST(StepsInHalf, GradientsOfASoftcapMayLeaveTheRangeOfFp16) {
+    const auto is_judged = [](const char* words, int value) {
+        const Spec spec = spec_of(fmt::format(
+            "attention_grad{{dtype=fp16 q=[1] kv=[2] layout=bshd kv_heads=1 group=1 dim=1 value_dim=1 softcap=86 lse=absent "
+            "data=zeros seed=0 set=[dout[0,0,0]=2,query[0,0,0]=8,key[0,0,0]=11,key[1,0,0]=11,value[0,0,0]={}]}}",
+            value));
+        return std::isfinite(
+            allowance(tensor_of(expected_of(neutral_operator().problem(spec), ref::parse_rounding_class(words)), "dq"))[0]);
+    };
+    const char* const steps = "steps=half forward=own group=half";
+    EXPECT_FALSE(is_judged(steps, 1536));
+    EXPECT_TRUE(is_judged(steps, 512));
+    EXPECT_TRUE(is_judged("forward=own", 1536));
+}
+
 /// Whether a kernel that adds -infinity to the scores of hidden keys holds, with these operators: NaN in every row that
 /// `is_lost`, what it must be elsewhere.
 bool holds_with_lost_rows(const AttentionOperator& of, const std::string& line, const std::vector<char>& is_lost,
