@@ -17,9 +17,11 @@ namespace {
 
 class GradientNoise {
 public:
-    GradientNoise(const AttentionBackward& backward, const SequencePlaces& places,
+    /// Of a backward without a sink; `sinks` are those it had.
+    GradientNoise(const AttentionBackward& backward, std::span<const double> sinks, const SequencePlaces& places,
                   const Precision& precision, const KeySlots& slots, AttentionGradNoise& out)
         : backward_(backward),
+          sinks_(sinks),
           dtype_(precision.dtype),
           of_(precision),
           scores_(backward.forward(), of_),
@@ -77,7 +79,7 @@ public:
         Eigen::ArrayXd sum_alike, sum_variance;
         if (of_.own_forward) {
             const double tiles = count_tiles(rows.columns_of(0), of_.least_tile);
-            sum_alike = sum_lost_alike(p, spreads_of(s, p), of_);
+            sum_alike = sum_lost_alike(p, spreads_of(s, p), of_) + of_stored_sinks(rows, m + log_sum);
             sum_variance = of_.of_own_sum(static_cast<double>(rows.count()), tiles) + sum_alike.square();
             // And the errors of its logits; that of Q as it is scaled is the same for all keys: sum_d (q_d sum_j P_j k_jd)^2.
             sum_variance += (p == 0).select(0.0, p.square() * omega).rowwise().sum();
@@ -176,6 +178,16 @@ private:
         return out;
     }
 
+    /// steps=half: a sink that is stored, relative to the row sum: the same number in all rows of a head.
+    Eigen::ArrayXd of_stored_sinks(const SharedRows<double>& rows, const Eigen::ArrayXd& lse) const {
+        Eigen::ArrayXd out = Eigen::ArrayXd::Zero(lse.size());
+        for (std::int64_t i = 0; of_.step > 0 && !sinks_.empty() && i < out.size(); ++i) {
+            const double sink = sinks_[static_cast<std::size_t>(rows.row(i) % shape_.query_heads)];
+            if (std::isfinite(sink)) out[i] = std::exp(sink - lse[i]) * half_ulp(dtype_, std::fabs(sink));
+        }
+        return out;
+    }
+
     /// Variance of <dO, O> by the rounding of the given output.
     Eigen::ArrayXd of_given_output(const SharedRows<double>& rows, const Matrix<double>& dout) const {
         Eigen::ArrayXd out = Eigen::ArrayXd::Zero(dout.rows());
@@ -186,6 +198,7 @@ private:
     }
 
     const AttentionBackward& backward_;
+    std::span<const double> sinks_;
     const AttentionShape& shape_ = backward_.shape;
     const AttentionGradInputs& in_ = backward_.in;
     Dtype dtype_;
@@ -218,7 +231,7 @@ AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequenceP
     add_tile_probes(out.query_grad, places.keys);
     add_tile_probes(out.key_grad, places.queries);
     add_tile_probes(out.value_grad, places.queries);
-    GradientNoise noise(backward, places, precision, slots, out);
+    GradientNoise noise(backward, given.in.forward.sink, places, precision, slots, out);
     const RoundingVariance of(precision);
     std::int64_t longest = shape.query_rows * shape.group();
     double tiles = 0;

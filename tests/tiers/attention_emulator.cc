@@ -137,7 +137,7 @@ private:
     float stored(float x) const { return as_float(cast(e_.steps_cast, x)); }
 
     double sink_of(Int n) const {
-        return p_.sink.empty() ? -HUGE_VAL : p_.sink[static_cast<Size>(n)];
+        return p_.sink.empty() ? -HUGE_VAL : cast(e_.sink_cast, p_.sink[static_cast<Size>(n)]);
     }
 
     /// softcap tanh(score / softcap), and its derivative in slopes_.

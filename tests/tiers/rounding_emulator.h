@@ -37,6 +37,7 @@ struct Emulation {
     bool scores_cast = false;        ///< S to the storage type
     bool delta_cast = false;         ///< <dO, O> likewise
     bool steps_cast = false;         ///< every result of an operation of a composition likewise
+    bool sink_cast = false;          ///< and a sink
     double tanh_units = 0;           ///< a tanh is off by up to so many units of 2^-24
     bool group_cast = false;         ///< dK and dV of each query head likewise
     ref::Factor factor = ref::Factor::fp32;  ///< of fp32 factors

@@ -56,6 +56,7 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
         e.scores_cast = true;
     } else if (word == "steps=half") {
         e.steps_cast = true;
+        e.sink_cast = random.chance(50);
         e.base_two = false;
     } else if (word.starts_with("tanh=")) {
         e.tanh_units = ref::parse_rounding_class(word).tanh_error;
