@@ -67,6 +67,7 @@ RoundingNoise sink_grad_noise(const AttentionBackward& backward, const Precision
     const std::span<const double> sink = in.forward.sink;
     LogitNoise noise(sink.size(), Dtype::fp32, of, in.forward.keep_prob);
     std::vector<KeyColumn> columns;
+    std::vector<double> sums(sink.size());
     for (std::int64_t t = 0; t < shape.query_rows; ++t)
         for (std::size_t h = 0; h < sink.size(); ++h) {
             columns.clear();
@@ -92,10 +93,16 @@ RoundingNoise sink_grad_noise(const AttentionBackward& backward, const Precision
             const double omega =
                 square(of.unit) *
                     (8 * square(sink[h]) + 4 * square(m) + 4 * square(std::log(l)) + 20) +
-                of.exponential;
+                of.exponential + of.step;
+            sums[h] += term;
             noise.add(h, term, square(term) * omega + square(prob) * delta_variance);
         }
-    return noise.finish();
+    // steps=half: the sink is stored, which moves P of all rows alike.
+    for (std::size_t h = 0; of.step > 0 && h < sink.size(); ++h)
+        if (std::isfinite(sink[h])) noise.add_alike(h, std::fabs(sums[h]) * half_ulp(precision.dtype, std::fabs(sink[h])));
+    RoundingNoise out = noise.finish();
+    out.coherent += of.coherent_sink(sink);
+    return out;
 }
 
 }  // namespace attncheck::ref

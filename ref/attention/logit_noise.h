@@ -26,6 +26,9 @@ public:
     /// A term of an element, with the variance that it has but for its cast.
     void add(std::size_t element, double term, double variance);
 
+    /// An error that all terms of an element have in common.
+    void add_alike(std::size_t element, double error) { alike_[element] += error; }
+
     RoundingNoise finish() const;
 
 private:
@@ -33,7 +36,7 @@ private:
     const RoundingVariance& of_;
     double keep_;
     std::vector<double> value_, own_, squares_;
-    std::vector<double> alike_;  ///< sum of the errors that casts near zero may share
+    std::vector<double> alike_;  ///< sum of the errors that its terms may share
     std::vector<double> given_;  ///< variance of the value by the rounding of the given output
     std::vector<double> terms_;
 };
