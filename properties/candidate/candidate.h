@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -102,6 +103,12 @@ public:
 
     /// Forgets everything earlier calls left behind: the next call runs in a fresh process.
     virtual void restart() = 0;
+
+    /// What the library writes on standard error while `calls` run, from a fresh process on; empty where nobody can tell.
+    virtual std::string written_during(const std::function<void()>& calls) {
+        calls();
+        return {};
+    }
 
     /// Shorter time limit for the hurry of shrinking; 0 restores the configured one.
     virtual void limit_time(std::chrono::duration<double> limit) = 0;

@@ -1,6 +1,7 @@
 // A candidate that lacks some operators, completed with the built-in ones.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ public:
     std::vector<CallResult> run_together(std::span<const Call* const> calls,
                                          int repetitions) override;
     void restart() override;
+    std::string written_during(const std::function<void()>& calls) override { return first_->written_during(calls); }
     void limit_time(std::chrono::duration<double> limit) override;
 
     const CandidateInfo& first() const { return first_->info(); }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -75,6 +76,24 @@ public:
     }
 
     void restart() override { process_.reset(); }
+
+    std::string written_during(const std::function<void()>& calls) override {
+        std::ostringstream text;
+        process_.reset();
+        std::ostream* const usual = std::exchange(options_.messages, &text);
+        const auto stop = [&] {
+            process_.reset();  // all that it wrote is read then
+            options_.messages = usual;
+        };
+        try {
+            calls();
+        } catch (...) {
+            stop();
+            throw;
+        }
+        stop();
+        return text.str();
+    }
 
     void limit_time(std::chrono::duration<double> limit) override {
         limit_s_ =

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ struct WorkerOptions {
     double load_limit_s = 0;  ///< 0: a minute, or timeout_s where that is more
     /// Memory of the worker and of what it forks, beyond the buffers it is handed.
     std::int64_t memory_mib = 8192;
-    bool show_stderr = false;  ///< let the candidate's own messages through
+    std::ostream* messages = nullptr;  ///< where its standard error goes; null: nowhere
     std::function<bool()> stopped = [] { return false; };  ///< asked while a call or a load runs
 };
 

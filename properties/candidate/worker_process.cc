@@ -66,7 +66,7 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options, int arena) {
     (void)mark_of_run();
     int sockets[2] = {-1, -1}, messages[2] = {-1, -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0 ||
-        (options.show_stderr && pipe2(messages, O_CLOEXEC) != 0)) {
+        (options.messages && pipe2(messages, O_CLOEXEC) != 0)) {
         close_all({sockets[0], sockets[1]});
         throw LoadError(fmt::format("cannot start a worker process: no socket or pipe is left: {}",
                                     std::strerror(errno)));
@@ -94,6 +94,7 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options, int arena) {
     setpgid(pid_, pid_);  // whoever is first
     socket_ = sockets[0];
     messages_ = messages[0];
+    to_ = options.messages;
     if (messages_ >= 0) fcntl(messages_, F_SETFL, O_NONBLOCK);
     ended_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
     running_workers().push_back(pid_);
@@ -157,10 +158,9 @@ void WorkerProcess::show_messages() {
         }
         if (shown_ > kMost) continue;
         shown_ += static_cast<std::size_t>(got);
-        std::cerr << printable({text, static_cast<std::size_t>(got)});
-        if (shown_ > kMost)
-            std::cerr << "\nattncheck: the library says more than is shown\n";
-        std::cerr.flush();
+        *to_ << printable({text, static_cast<std::size_t>(got)});
+        if (shown_ > kMost) *to_ << "\nattncheck: the library says more than is shown\n";
+        to_->flush();
     }
 }
 

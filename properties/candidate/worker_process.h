@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,8 @@ private:
     bool is_copy_ = false;  ///< of a fork server
     int socket_ = -1;
     int ended_ = -1;     ///< readable when the process ended; -1 where the system has no such thing
-    int messages_ = -1;  ///< standard error of the candidate; -1: not shown
+    int messages_ = -1;  ///< standard error of the candidate; -1: goes nowhere
+    std::ostream* to_ = nullptr;
     std::size_t shown_ = 0;  ///< bytes of it
 };
 

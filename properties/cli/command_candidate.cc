@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <sstream>
 #include <string_view>
@@ -75,8 +76,8 @@ WorkerOptions options_for(const std::string& library, const Arguments& arguments
 /// that took long to fail has kept its user waiting already.
 void show_messages_of(WorkerOptions options, double seconds) {
     constexpr double kLong = 2;
-    if (options.show_stderr || seconds > kLong) return;
-    options.show_stderr = true;
+    if (options.messages || seconds > kLong) return;
+    options.messages = &std::cerr;
     try {
         (void)open_worker_candidate(options);
     } catch (const std::exception&) {  // the first error is the one that is reported
@@ -86,7 +87,7 @@ void show_messages_of(WorkerOptions options, double seconds) {
 std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arguments,
                                 bool show_stderr) {
     WorkerOptions options = options_for(library, arguments);
-    options.show_stderr = show_stderr;
+    if (show_stderr) options.messages = &std::cerr;
     const double start = system_clock().now();
     try {
         return open_worker_candidate(options);

@@ -107,7 +107,7 @@ std::optional<Verdict> verdict_unless_ok(const CallResult& result) {
     if (!result.detail.empty())  // the class is before the colon, and the same for smaller cases
         return Verdict::fail(result.detail.substr(0, std::min(result.detail.find(": "), result.detail.find('\n'))), result.detail,
                              Tier::crash);
-    return Verdict::fail("rejected a legal call",
+    return Verdict::fail(kRejectedLegal,
                          fmt::format("returned {} for a legal call, expected 0", result.status));
 }
 

@@ -73,6 +73,8 @@ struct Verdict {
 
 /// The failure class of a call that ran into its time limit.
 inline constexpr const char* kTimedOut = "timed out";
+/// And of one that returned a status other than 0 without more.
+inline constexpr const char* kRejectedLegal = "rejected a legal call";
 
 using ExpectedOutputs = std::vector<std::pair<std::string, ref::ExpectedTensor>>;
 

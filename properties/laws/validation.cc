@@ -40,7 +40,7 @@ Verdict verdict_on_answer(const Call& call, const ref::Ruling& ruling, PropertyC
     if (!is_status_of(ruling, result.status)) {
         if (ruling.accepted())
             return Verdict::fail(
-                "rejected a legal call",
+                kRejectedLegal,
                 fmt::format("returned {} for a legal call, expected 0", result.status));
         const std::string what = result.status == ATTNCHECK_OK ? "accepted" : "wrong status for";
         return Verdict::fail(fmt::format("{} bad {}", what, ruling.parameter),

@@ -73,7 +73,7 @@ public:
     /// The way from a case that another process found to its local minimum.
     Counterexample shrunk(const Counterexample& found) {
         foreseen_.turn(ForeseenDeclines::Mode::off);
-        start_walk(found.original, Verdict::fail(found.failure, found.found_message));
+        start_walk(found.original, Verdict::fail(found.failure, found.found_message, found.tier));
         if (!walk_->has_failed_again() && clock_.interrupted()) {  // nothing is known of it
             Counterexample out = found;
             out.being_shrunk = false;

@@ -1,6 +1,7 @@
 // A candidate that stands before another one and may answer some calls itself.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "properties/candidate/candidate.h"
@@ -17,6 +18,9 @@ public:
         return candidate_.implementation_of(op);
     }
     void restart() override { candidate_.restart(); }
+    std::string written_during(const std::function<void()>& calls) override {
+        return candidate_.written_during(calls);
+    }
     void limit_time(std::chrono::duration<double> limit) override { candidate_.limit_time(limit); }
 
 protected:

@@ -1,8 +1,10 @@
 #include "properties/search/walk.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -183,6 +185,7 @@ Counterexample Walk::finish(KnownMinima& known) {
         certify();
         confirm();
         name_defect();
+        listen();
         if (!is_known(known)) explain(), find_words();
         known[key()].push_back(found_.spec);
     }
@@ -276,6 +279,27 @@ void Walk::name_defect() {
         found_.message = with_cause(found_.message, cause);
     else if (property_.name == kDiagnosingLaw)  // what explains the smallest case alone
         found_.message = without_cause(found_.message);
+}
+
+/// A library that refuses a legal call, or dies of it, may write why: its first lines go behind the first line of the
+/// message. A traceback is in the message as it is.
+void Walk::listen() {
+    const bool has_reason = found_.tier == Tier::crash || found_.tier == Tier::memory || found_.failure == kRejectedLegal;
+    if (!options_.explains || !has_reason || found_.failure == kTimedOut || tries_ > 1 || clock_.interrupted()) return;
+    bool fails = false;
+    const std::string written = candidate_.written_during([&] { fails = evaluate_(found_.spec).failure == found_.failure; });
+    if (!fails || written.find("Traceback (") != written.npos) return;
+    constexpr std::size_t kMostLines = 3, kMostLetters = 240;
+    std::vector<std::string> lines;
+    std::istringstream in(written);
+    for (std::string line; lines.size() < kMostLines && std::getline(in, line);)
+        if (line.find_first_not_of(" \t") != std::string::npos && std::ranges::find(lines, line) == lines.end())
+            lines.push_back(line);
+    std::string text = fmt::format("{}", fmt::join(lines, " / "));
+    if (text.empty()) return;
+    if (text.size() > kMostLetters) text = text.substr(0, kMostLetters) + "...";
+    found_.message.insert(std::min(found_.message.find('\n'), found_.message.size()),
+                          fmt::format("; it writes: {}", text));
 }
 
 /// The case that was found in the other types and with other data.

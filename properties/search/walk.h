@@ -58,6 +58,7 @@ private:
     void explain();
     void find_words();
     void name_defect();
+    void listen();
     std::vector<Spec> siblings() const;
     std::string key() const { return op_.name() + " " + found_.failure; }
 

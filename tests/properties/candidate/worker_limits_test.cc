@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -179,13 +180,26 @@ TEST(Limits, ChildThatHoldsTheSocketDoesNotCostTheLimit) {
 // Messages of a candidate are shown, but neither obeyed nor shown without end.
 TEST(Limits, MessagesArePrintableAndBounded) {
     WorkerOptions options = options_for("talks_without_end");
-    options.show_stderr = true;
-    testing::internal::CaptureStderr();
+    std::ostringstream to;
+    options.messages = &to;
     EXPECT_TRUE(open_worker_candidate(options)->run(call_of_ones(), {}).ok());
-    const std::string shown = testing::internal::GetCapturedStderr();
+    const std::string shown = to.str();
     EXPECT_THAT(shown, AllOf(HasSubstr("?[2J?[8m every property held"), Not(HasSubstr("\x1b")),
                              HasSubstr("the library says more than is shown")));
     EXPECT_LT(shown.size(), 100'000u);
+}
+
+// Of the calls that somebody listens to, and of no others.
+TEST(Limits, WhatALibraryWritesCanBeKept) {
+    const auto candidate = opened("talks_without_end", 10);
+    const auto call = [&] { EXPECT_TRUE(candidate->run(call_of_ones(), {}).ok()); };
+    testing::internal::CaptureStderr();
+    call();
+    EXPECT_THAT(candidate->written_during(call), HasSubstr("every property held"));
+    call();
+    EXPECT_THROW(candidate->written_during([] { throw Stopped(); }), Stopped);
+    call();
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

@@ -227,6 +227,34 @@ TEST_F(EngineShrinkTest, SaysWhichFieldsMatter) {
     EXPECT_THAT(matters, ContainsRegex("fails with any seq, sequences, dim, block"));
 }
 
+// A library that refuses a legal call may write why, and so may one that dies, wherever the case is shrunk. One that
+// writes while its numbers are wrong says nothing about them.
+TEST_F(EngineShrinkTest, TellsWhatARefusingLibraryWrites) {
+    options.explains = true;
+    const auto writes = [&](std::string text) {
+        ON_CALL(candidate, written_during).WillByDefault([text](const std::function<void()>& calls) {
+            calls();
+            return text;
+        });
+    };
+    const auto message_of_failure = [&](const std::string& failure, Tier tier) {
+        Property property = planted([](const Spec&) { return ""; });
+        property.check = [=](const Spec&, PropertyContext&) { return Verdict::fail(failure, "returned 7\nmore", tier); };
+        known.clear();
+        const Counterexample found = run(property).counterexamples.at(0);
+        EXPECT_EQ(PropertySearch(forward(), property, candidate, options, clock, known).shrunk(found).message, found.message);
+        return found.message;
+    };
+    writes("\nseq is odd\nseq is odd\nheads, too\nthird\nfourth\n");
+    const char* const told = "returned 7; it writes: seq is odd / heads, too / third\nmore";
+    EXPECT_EQ(message_of_failure(kRejectedLegal, Tier::relation), told);
+    EXPECT_EQ(message_of_failure("crashed: SIGABRT", Tier::crash), told);
+    EXPECT_EQ(message_of_failure("out is wrong", Tier::relation), "returned 7\nmore");
+    EXPECT_EQ(message_of_failure(kTimedOut, Tier::crash), "returned 7\nmore");
+    writes("printed\nTraceback (most recent call last):\n");
+    EXPECT_EQ(message_of_failure("raised ValueError", Tier::crash), "returned 7\nmore");
+}
+
 // Another value that holds with the few tokens of the smallest case, and fails with more, is none that holds.
 TEST_F(EngineShrinkTest, TriesOtherValuesWithLongerSequences) {
     options.explains = true;

@@ -21,6 +21,7 @@ public:
     MOCK_METHOD(std::vector<CallResult>, run_together, (std::span<const Call* const>, int),
                 (override));
     MOCK_METHOD(void, restart, (), (override));
+    MOCK_METHOD(std::string, written_during, (const std::function<void()>&), (override));
     MOCK_METHOD(void, limit_time, (std::chrono::duration<double>), (override));
 };
 
