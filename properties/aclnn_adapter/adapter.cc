@@ -23,6 +23,10 @@ extern "C" {
 ATTNCHECK_EXPORT const char* attncheck_adapter_open(const char* libraries) {
     static std::string problem;
     problem = open_vendor_libraries(libraries);
+    if (problem.empty()) {
+        for (const auto& [entry_point, is_there] : vendor_operators()) (void)is_there();
+        problem = problem_of_phases();
+    }
     return problem.empty() ? nullptr : problem.c_str();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "acl/acl.h"
 #include "aclnn/acl_meta.h"
@@ -39,17 +40,23 @@ const std::string& vendor_library_names();
 /// The first library that exports the name gives the function; null when none does.
 void* find_function(const std::string& name);
 
+/// The two functions of an operator from the first library that exports either, both null where none does. A library that
+/// has but one of them, or has one with a C++ name, is a mistake that problem_of_phases() tells from then on: its operator
+/// would not be judged, or that of a library behind it in its place.
+std::pair<void*, void*> find_phases(const std::string& name);
+
+/// "" or one line.
+const std::string& problem_of_phases();
+
 /// An operator's pair of functions, both null unless both exist.
 template <class First>
 struct TwoPhases {
     explicit TwoPhases(const char* api_name) : name(api_name) {
-        const auto found_first = reinterpret_cast<First*>(find_function(name + "GetWorkspaceSize"));
-        const auto found_second = reinterpret_cast<SecondPhase*>(find_function(name));
-        if (!found_first || !found_second) return;
-        first = found_first;
-        second = found_second;
+        const auto [found_first, found_second] = find_phases(name);
+        first = reinterpret_cast<First*>(found_first);
+        second = reinterpret_cast<SecondPhase*>(found_second);
     }
-    explicit operator bool() const { return first != nullptr; }
+    explicit operator bool() const { return first != nullptr && second != nullptr; }
 
     std::string name;
     First* first = nullptr;

@@ -47,7 +47,10 @@ void choose_library(const std::string& text, WorkerOptions& options) {
         const std::string path = text.starts_with("./") ? text.substr(2) : text;
         options.library = std::filesystem::absolute(path, error).string();
         if (!std::filesystem::exists(options.library))
-            throw LoadError(fmt::format("cannot load {}: no such file", text));
+            throw LoadError(fmt::format("cannot load {}: no such file{}", text,
+                                        text.find(".py:") == text.npos
+                                            ? ""
+                                            : "; a function in a Python file is given as python:" + text));
     }
 }
 

@@ -95,6 +95,8 @@ std::unique_ptr<Candidate> open(const std::string& library, const Arguments& arg
         show_messages_of(options, system_clock().now() - start);
         if (library.starts_with(kPythonPrefix)) throw;  // its worker has said why
         std::string hint = load_hint(options.library);
+        std::istringstream behind(options.behind);
+        for (std::string path; hint.empty() && std::getline(behind, path, ',');) hint = load_hint(path);
         if (hint.empty() && arguments.sandbox != SandboxMode::off && std::string_view(e.what()).ends_with("while it was loaded"))
             hint = "--sandbox off shows whether it needs a file or a service that the walls around it keep away";
         if (hint.empty()) throw;

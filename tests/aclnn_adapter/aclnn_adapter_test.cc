@@ -93,6 +93,25 @@ TEST(AclnnAdapter, UnusableLibrariesAreRefusedByName) {
                    {"aclrtSetDevice(0) failed with 507899", "the driver is not loaded"});
 }
 
+// Half an operator would be judged with the other half of the library behind it.
+TEST(AclnnAdapter, OperatorsThatAreNotWholeAreRefused) {
+    const auto verify = [](const std::string& library) {
+        return quoted(COMMAND_PATH) + " verify" + candidate(library + "," + ACL_LIBRARY);
+    };
+    const std::string first = "aclnnNsaCompressGetWorkspaceSize", second = "aclnnNsaCompress";
+    expect_refusal(verify(FIRST_LIBRARY), {"vendor_HAS_FIRST.so has " + first + ", but not " + second + "\n"});
+    expect_refusal(verify(SECOND_LIBRARY), {"vendor_HAS_SECOND.so has " + second + ", but not " + first + "\n"});
+    expect_refusal(verify(CXX_LIBRARY), {"vendor_HAS_CXX_NAMES.so has " + first + " with a C++ name: declare it extern \"C\""});
+    expect_refusal(verify(__FILE__), {"it is a source file: compile it with -shared -fPIC"});
+}
+
+// What the vendor's function returned, and in which phase, stands beside the status of the candidate interface.
+TEST(AclnnAdapter, StatusesOfTheVendorAreShown) {
+    const Ran ran = with_defect("late", "verify --seed 1 --cases 5 --op nsa_compress --property agreement --time 20");
+    EXPECT_EQ(ran.status, 1) << ran.printed;
+    EXPECT_THAT(ran.printed, HasSubstr("it writes: aclnnNsaCompress: the second phase returned: 561103"));
+}
+
 // Two attributes swapped in a first phase show as wrong values or a rejected legal call.
 TEST(AclnnAdapter, SwappedAttributesAreFound) {
     const Ran ran =

@@ -142,6 +142,7 @@ TEST_F(ExplainTest, FilesThatAreNoLibraryAreExplained) {
         return attncheck("list --candidate " + quoted(file(name))).printed;
     };
     write("kernel.c", "int x;\n");
+    EXPECT_THAT(list("kernel.py:attention"), HasSubstr("no such file; a function in a Python file is given as python:"));
     EXPECT_THAT(list("kernel.c"), HasSubstr("it is a source file: compile it with -shared -fPIC"));
     std::ifstream in(candidate_path("declines"), std::ios::binary);
     const std::string library{std::istreambuf_iterator<char>(in), {}};
