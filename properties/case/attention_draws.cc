@@ -33,6 +33,13 @@ std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len) {
     return query_len + tile * random.between(0, 2) + random.pick<std::int64_t>({tile - 2, tile - 1, 0, 1});
 }
 
+std::int64_t reach_to_tile_edge(Random& random, std::int64_t offset, std::int64_t reach) {
+    const std::int64_t tile = random.pick<std::int64_t>({16, 32, 64, 64, 128});
+    const std::int64_t least = (offset % tile + tile) % tile;
+    const std::int64_t most = std::max<std::int64_t>((reach - least) / tile, 0);
+    return std::max<std::int64_t>(least + tile * random.between(0, most) + random.pick<std::int64_t>({-1, 0, 0, 1}), 0);
+}
+
 namespace {
 
 /// Most cases keep to what one head of 100 rows of width 64 costs, one head and one sequence at least. Widths and lengths

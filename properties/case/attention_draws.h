@@ -23,6 +23,11 @@ std::int64_t draw_length(Random& random);
 /// it: what decides whether a tile needs its mask.
 std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len);
 
+/// How far a window reaches, up to `reach` or a little more, so that of a tile of queries its end is at a tile's edge of
+/// the keys, or one beside: what decides which tiles are skipped and which need a mask. `offset`: the reach with which it is
+/// at the first key.
+std::int64_t reach_to_tile_edge(Random& random, std::int64_t offset, std::int64_t reach);
+
 /// Heads, widths, scale and lengths of what people run: widths 64, 80, 96 and 128, grouped heads,
 /// lengths around those of tiles. `packed`: every sequence has its own.
 void draw_plain_shape(Spec& spec, Random& random, bool packed);

@@ -142,8 +142,13 @@ void sample_window(Random& random, Spec& spec) {
     if (kind < 3) return;
     if (kind < 6 || random.chance(50)) spec.set("window_right", 0);
     if (kind < 6) return;
-    if (kind != 6) spec.set("window_left", random.chance(15) ? 0 : random.between(0, reach));
-    if (kind > 7) spec.set("window_right", random.between(0, std::max<Int>(reach / 2, 1)));
+    const std::size_t b = any_sequence(spec, random);
+    const Int offset = spec.number("align") == 1 ? spec.lists[1][b] - spec.lists[0][b] : 0;
+    const auto draw_reach = [&](Int edge, Int most) {
+        return random.chance(40) ? reach_to_tile_edge(random, edge, most) : random.between(0, most);
+    };
+    if (kind != 6) spec.set("window_left", random.chance(15) ? 0 : draw_reach(offset, reach));
+    if (kind > 7) spec.set("window_right", draw_reach(-offset, std::max<Int>(reach / 2, 1)));
 }
 
 void sample_features(Random& random, Spec& spec) {
@@ -243,7 +248,11 @@ Spec plain_neutral(const Schema& schema, Random& random) {
     const Int mode = random.between(0, 3);
     if (mode > 0) spec.set("window_right", 0);
     if (mode > 0) spec.set("align", random.between(0, 1));
-    if (mode == 3) spec.set("window_left", random.between(1, 80));
+    if (mode == 3) {
+        const Int offset = spec.number("align") == 1 ? spec.lists[1][0] - spec.lists[0][0] : 0;
+        spec.set("window_left", random.chance(30) ? reach_to_tile_edge(random, offset, 80) : random.between(1, 80));
+        if (random.chance(30)) spec.set("window_right", reach_to_tile_edge(random, -offset, 80));  // both ways
+    }
     if (!is_packed(spec) && random.chance(14)) {
         const bool is_bias = random.chance(50);
         spec.set(is_bias ? "bias" : "mask", number(random.pick({PairForm::full, PairForm::shared, PairForm::per_key})));

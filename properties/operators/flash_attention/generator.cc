@@ -290,6 +290,9 @@ void sample_band(Random& random, Spec& spec) {
     if (negative && negative_limit < 1) kind = FlashTokens::given;
     Int pre = random.between(0, reach), next = random.between(0, reach);
     if (random.chance(15)) pre = next = 0;
+    const Int offset = mode == 4 ? skv - sq : 0;
+    if (kind == FlashTokens::given && random.chance(25)) pre = reach_to_tile_edge(random, offset, reach);
+    if (kind == FlashTokens::given && random.chance(15)) next = reach_to_tile_edge(random, -offset, reach);
     if (kind == FlashTokens::pre_negative) {
         pre = random.chance(35) ? negative_limit : random.between(1, negative_limit);
         next = pre + (random.chance(35) ? 0 : random.between(0, reach));
