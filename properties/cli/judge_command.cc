@@ -3,10 +3,44 @@
 #include <fmt/ranges.h>
 #include <malloc.h>
 
+#include <algorithm>
+
 #include "properties/cli/command.h"
 #include "properties/cli/tensor_file.h"
 
 namespace attncheck::properties {
+namespace {
+
+/// The word ` key=...` of a case line that ends in a brace; where it is not there it is added in front of that.
+void set_word(std::string& line, const std::string& key, const std::string& value) {
+    const std::string word = fmt::format(" {}={}", key, value);
+    const std::size_t at = line.find(fmt::format(" {}=", key));
+    if (at == std::string::npos)
+        line.insert(line.size() - 1, word);
+    else
+        line.replace(at, line.find_first_of(" }", at + 1) - at, word);
+}
+
+/// The case as it was given: with the values that no case has, and without data, which are its own.
+std::string taken(const Spec& spec, const GivenArguments& given) {
+    constexpr std::size_t kMostEntries = 8;
+    std::string line = print(spec);
+    for (const char* of_data : {" data=", " seed="})
+        if (const std::size_t at = line.find(of_data); at != std::string::npos)
+            line.erase(at, line.find_first_of(" }", at + 1) - at);
+    for (const auto& [name, value] : given.reals)
+        if (spec.schema->number(name) >= 0 && (value != 0 || line.find(fmt::format(" {}=", name)) != std::string::npos))
+            set_word(line, name, fmt::format("{:g}", value));
+    for (const auto& [name, entries] : given.arrays) {
+        if (spec.schema->number(name) < 0 || entries.empty()) continue;
+        const std::size_t shown = std::min(entries.size(), kMostEntries);
+        set_word(line, name, fmt::format("[{}{}]", fmt::join(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(shown), ","),
+                                         shown < entries.size() ? ",..." : ""));
+    }
+    return line + " with the given data";
+}
+
+}  // namespace
 
 int judge_command(const Arguments& arguments) {
     // The reference of every long row takes megabytes and returns them: half of the time would go
@@ -25,7 +59,7 @@ int judge_command(const Arguments& arguments) {
         throw UsageError(fmt::format("{}: {}", arguments.tensor_file, e.what()));
     }
     const Verdict& verdict = given.verdict;
-    say("{}\n", print(given.spec));
+    say("{}\n", taken(given.spec, file.call.arguments));
     if (verdict.failed()) {
         say("FALSIFIED: {} (tier: {})\n  {}\n", verdict.failure, name_of(verdict.tier),
             verdict.message);

@@ -15,7 +15,9 @@
 #include "properties/case/values.h"
 #include "properties/cli/given_outputs.h"
 #include "properties/cli/judge_parts.h"
+#include "properties/judge/attention_hypotheses.h"
 #include "properties/judge/attention_tiers.h"
+#include "properties/judge/cause_in_message.h"
 #include "properties/laws/attention_full_size.h"
 #include "properties/laws/attention_run.h"
 
@@ -226,21 +228,43 @@ private:
         std::future<std::optional<Verdict>> beside =
             std::async(std::launch::async, [&]() -> std::optional<Verdict> {
                 if (!has_tier_data(problem_)) return std::nullopt;
-                return judge_tiers(tensors(judged, made, rounding_), rounding_,
-                                   [&](const ref::RoundingClass& other, const WantedRows&) {
-                                       return tensors(judged, made, other);
-                                   });
+                return judge_tiers(
+                    tensors(judged, made, rounding_), rounding_,
+                    [&](const ref::RoundingClass& other, const WantedRows&) { return tensors(judged, made, other); },
+                    nullptr, [&](const WantedRows& wanted) { return hypotheses(wanted); });
             });
-        ExpectedOutputs expected = in_call_order(problem_, expected_of(problem_, rounding_));
+        const ExpectedOutputs packed = expected_of(problem_, rounding_);
+        ExpectedOutputs expected = in_call_order(problem_, packed);
         std::erase_if(expected, [&](const auto& one) { return !is_judged(one.first); });
         Verdict verdict = verdict_on_values(spec_, call_, made, expected);
         for (const AttentionOutput& output : problem_.outputs())
             if (output.is_list() && is_judged(output.name))
                 join(verdict, of_.judge_lists(problem_, packed_bits(output, call_, made), rounding_));
         std::optional<Verdict> tiers = beside.get();
-        if (verdict.failed() || !tiers) return verdict;
+        if (!tiers) return verdict;
+        if (verdict.failed()) {
+            if (const std::string text = text_of_base_2(is_judged, made, packed); !text.empty())
+                verdict.message += "\n  looks like  " + text;
+            else if (const std::string cause = cause_in(tiers->message); !cause.empty()) verdict.message += "\n  looks like  " + cause;
+            return verdict;
+        }
         tiers->worst_ratio = std::max(verdict.worst_ratio, tiers->worst_ratio);
         return *std::move(tiers);
+    }
+
+    /// Where the LSE is that of base 2.
+    std::string text_of_base_2(const std::function<bool(const std::string&)>& is_judged, const CallResult& made,
+                               const ExpectedOutputs& packed) const {
+        if (problem_.gradient || problem_.statistics != Statistics::lse || !is_judged("lse")) return {};
+        const auto named = lse_of_base_2(problem_, packed_bits(problem_.output_named("lse"), call_, made),
+                                         tensor_of(packed, "lse"));
+        return named ? named->message.substr(0, named->message.find(';')) : "";
+    }
+
+    /// Each is a reference more.
+    std::vector<Hypothesis> hypotheses(const WantedRows& wanted) const {
+        if (products_of(problem_) > kMostProducts / 10) return {};
+        return attention_hypotheses(wanted.empty() ? problem_ : of_rows(problem_, wanted));
     }
 
     /// What rounding predicts of the outputs that are there, with what they are.
@@ -264,6 +288,7 @@ private:
                 return lane++ % static_cast<std::size_t>(output.width) != 0;
             });
         }
+        for (TierTensor& tensor : all) leave_out_empty_rows(tensor);
         return all;
     }
 

@@ -9,6 +9,20 @@
 #include "ref/attention/common_errors.h"
 
 namespace attncheck::properties {
+AttentionProblem of_rows(const AttentionProblem& problem, const WantedRows& wanted) {
+    AttentionProblem some = problem;
+    some.columns = [columns = problem.columns, wanted, heads = problem.shape.query_heads](
+                       std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& to) {
+        return wanted[static_cast<std::size_t>(t * heads + n)] && columns(t, n, to);
+    };
+    return some;
+}
+
+void leave_out_empty_rows(TierTensor& tensor) {
+    for (std::size_t k = 0; k < tensor.got.size() && tensor.role == Role::lse; ++k)
+        if (!(tensor.noise.variance[k] > 0)) tensor.got[k] = tensor.noise.value[k];
+}
+
 namespace {
 
 TierTensor values_alone(const std::string& name, Role role, std::vector<double> values) {
@@ -145,22 +159,6 @@ void add_sums(const AttentionProblem& problem, ref::AttentionGradNoise noise,
         out.push_back(make_sum_tensor(problem, "dbias", problem.bias_row, std::move(noise.bias_grad)));
     if (problem.gives("dsink") && noise.sink_grad.size() > 0 && !rounding.own_forward)
         out.push_back(make_sum_tensor(problem, "dsink", 1, std::move(noise.sink_grad)));
-}
-
-/// The problem with these rows alone; the others are of no sequence.
-AttentionProblem of_rows(const AttentionProblem& problem, const WantedRows& wanted) {
-    AttentionProblem some = problem;
-    some.columns = [columns = problem.columns, wanted, heads = problem.shape.query_heads](
-                       std::int64_t t, std::int64_t n, std::vector<ref::KeyColumn>& to) {
-        return wanted[static_cast<std::size_t>(t * heads + n)] && columns(t, n, to);
-    };
-    return some;
-}
-
-/// The LSE of a row that sees nothing is -infinity, which is the first tier's to judge.
-void leave_out_empty_rows(TierTensor& tensor) {
-    for (std::size_t k = 0; k < tensor.got.size() && tensor.role == Role::lse; ++k)
-        if (!(tensor.noise.variance[k] > 0)) tensor.got[k] = tensor.noise.value[k];
 }
 
 /// What came out: of a pair of statistics the LSE alone where the class leaves the pair open.

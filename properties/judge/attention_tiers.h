@@ -19,6 +19,12 @@ std::vector<TierTensor> tier_tensors(const AttentionProblem& problem,
 /// what rounding predicts, at a fraction of the cost; else as `tier_tensors`.
 std::vector<TierTensor> value_tensors(const AttentionProblem& problem);
 
+/// The LSE of a row that sees nothing is -infinity, which is the first tier's to judge: it is taken as what is expected.
+void leave_out_empty_rows(TierTensor& tensor);
+
+/// The problem with the wanted rows alone; the others are of no sequence.
+AttentionProblem of_rows(const AttentionProblem& problem, const WantedRows& wanted);
+
 Verdict judge_attention(const AttentionProblem& problem, const ref::RoundingClass& declared,
                         const TierOutputs& outputs, TierScores* scores = nullptr);
 

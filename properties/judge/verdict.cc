@@ -127,6 +127,9 @@ std::int64_t unjudged_of(const ref::ExpectedTensor& expected) {
     return std::ranges::count(expected.bound, std::numeric_limits<double>::infinity());
 }
 
+/// Whether a NaN has a sign says nothing.
+double without_sign_of_nan(double x) { return std::isnan(x) ? std::fabs(x) : x; }
+
 /// One of the two numbers that a softmax says of its row.
 bool is_of_pair(const Spec& spec, const std::string& name) {
     const int tensor = spec.schema->tensor(name);
@@ -162,7 +165,7 @@ Verdict verdict_on_values(const Spec& spec, const Call& call, const CallResult& 
             "{:.9g}",
             name, what, c.wrong, c.compared, spread(values, tensor, got),
             c.kind == Comparison::Kind::wrong_value ? "worst" : "first",
-            place_of(spec, call, name, c.index), c.expected, c.got);
+            place_of(spec, call, name, c.index), without_sign_of_nan(c.expected), without_sign_of_nan(c.got));
         if (c.kind == Comparison::Kind::wrong_value)
             verdict.message +=
                 c.bound == 0 ? fmt::format("  error {:.3g}  bound 0: the result is exact in {}",

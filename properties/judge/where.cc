@@ -72,17 +72,20 @@ std::string map_of_errors(const Spec& spec, const Tensor& tensor, const ref::Exp
                           const std::vector<std::uint32_t>& got) {
     const std::vector<std::int64_t>& shape = tensor.buffer_shape;
     if (shape.empty() || shape.back() <= 0) return {};
-    const auto width = static_cast<std::size_t>(shape.back());
-    const std::size_t rows = got.size() / width;
-    if (rows < 2 || rows > kMaxRows) return {};
+    auto width = static_cast<std::size_t>(shape.back());
+    if (got.size() < width || got.size() / width > kMaxRows) return {};
     const auto place_of = [&](std::size_t element) {
         return place_in(describe(spec, tensor.name, coordinates(static_cast<std::int64_t>(element), shape)));
     };
+    const ElementPlace first = place_of(0), last = place_of(width - 1);
+    if (first.row_word.empty() || first.head != last.head) return {};
+    if (first.row != last.row || first.sequence != last.sequence) width = 1;  // an LSE has its rows there
+    const std::size_t rows = got.size() / width;
+    if (rows < 2 || rows > kMaxRows) return {};
     ErrorMap<double> map;
     std::string row_word;
     for (std::size_t row = 0; row < rows; ++row) {
         const ElementPlace place = place_of(row * width);
-        if (place.row_word.empty() || (row == 0 && place_of(width - 1).head != place.head)) return {};
         row_word = place.row_word;
         double& worst = map.at(place.sequence, place.head, place.row);
         worst = std::max(worst, worst_of(expected, tensor, got, row * width, width));

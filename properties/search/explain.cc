@@ -157,6 +157,8 @@ private:
                 others.insert(value);
         else
             others = {now + number.step, 2 * now, 2 * now + 3 * number.step};
+        // Many a kernel takes multiples of 8, 16 or 64 channels alone.
+        if (number.key.ends_with("dim")) others.insert(kChannels);
         for (const std::int64_t other : others) {
             if (other == now || other > number.max || (!field.is_named && other < now)) continue;
             if ((other - number.min) % number.step != 0) continue;
@@ -247,7 +249,7 @@ private:
         return out;
     }
 
-    static constexpr std::int64_t kTiles = 128;
+    static constexpr std::int64_t kTiles = 128, kChannels = 64;
     static constexpr std::size_t kMostCompared = 1 << 14;  ///< elements of a call: building two takes time
 
     const Spec& smallest_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "properties/candidate/candidate.h"
+#include "properties/judge/cause_in_message.h"
 #include "properties/report/causes.h"
 #include "properties/search/explain.h"
 #include "properties/search/fitting_words.h"
@@ -26,34 +27,6 @@ bool may_come_from_outside(const std::string& failure) {
     return failure == kTimedOut || std::ranges::any_of(kSignals, [&](std::string_view name) {
                return failure == fmt::format("crashed: {}", name);
            });
-}
-
-/// "out: mask not applied, which explains 99 % of the error", from the first line of a message.
-constexpr std::string_view kExplains = "which explains", kOfTheError = "of the error";
-std::string cause_in(const std::string& message) {
-    const std::string line = message.substr(0, message.find('\n'));
-    const std::size_t at = line.find(kExplains);
-    if (at == std::string::npos) return {};
-    const std::size_t end = line.find(kOfTheError, at);
-    return end == std::string::npos ? line : line.substr(0, end + kOfTheError.size());
-}
-
-/// The message with this cause, in place of the one that it has.
-std::string with_cause(const std::string& message, const std::string& cause) {
-    const std::string own = cause_in(message);
-    if (own.empty()) return cause + "\n" + message;
-    return cause + message.substr(own.size());
-}
-
-/// The message without its cause.
-std::string without_cause(const std::string& message) {
-    constexpr std::string_view kBetween = "; ";
-    const std::string own = cause_in(message);
-    const std::size_t output = own.find(": ");
-    std::string rest = message.substr(own.size());
-    if (own.empty() || output == std::string::npos) return message;
-    if (rest.starts_with(kBetween)) rest.erase(0, kBetween.size());
-    return own.substr(0, output + 2) + rest;
 }
 
 }  // namespace

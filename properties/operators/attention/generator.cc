@@ -29,7 +29,7 @@ void sample_shape(Random& random, Spec& spec) {
     if (random.chance(2)) spec.set("kv_heads", random.pick<Int>({24, 33, 65}));
     if (random.chance(3)) spec.set("group", random.pick<Int>({9, 16, 17, 32, 33, 65}));
     const Int dim = random.chance(3)
-                        ? random.pick<Int>({129, 144, 160, 200, 257, 264, 320, 576})
+                        ? random.pick<Int>({129, 144, 160, 200, 257, 264, 320, 576, random.between(257, 575)})
                         : random.pick<Int>({1,  1,  2,  7,  8,  16,  16, 17,  32,  33,  40,  64,
                                             64, 72, 80, 88, 96, 100, 104, 128, 128, 192, 256, 512});
     spec.set("dim", dim);

@@ -1,5 +1,7 @@
 // What a kernel may take the arguments of attention for: other corners, other windows, other lengths.
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
 #include <utility>
 
 #include "properties/laws/attention_parts.h"
@@ -35,6 +37,29 @@ std::vector<Misreading> neutral_misreadings(const AttentionProblem& problem) {
             for (std::size_t b = 0; b < other.kv_length.size(); ++b)
                 other.kv_length[b] = std::min(other.kv_length[0], other.kv_lengths[b]);
         });
+    const auto add_lengths_of = [&](const char* text, std::size_t by) {
+        add(text, s.has_kv_length && s.kv_length.size() > by, [&](auto& other) {
+            const std::size_t count = other.kv_length.size();
+            for (std::size_t b = 0; b < count; ++b)
+                other.kv_length[b] = std::min(s.kv_length[(b + by) % count], other.kv_lengths[b]);
+        });
+    };
+    add_lengths_of("kv_length of the next batch taken", 1);
+    if (s.kv_length.size() > 2) add_lengths_of("kv_length of the batch before taken", s.kv_length.size() - 1);
+    if (s.packed && s.query_lengths.size() > 1 && s.query_lengths != s.kv_lengths) {
+        using Int = std::int64_t;
+        const Int last = std::accumulate(s.kv_lengths.begin(), s.kv_lengths.end(), Int{0}) - 1;
+        list.push_back({"keys of a sequence taken from where its queries begin (cu_seqlens_q)",
+                        [columns = problem.columns, s, last](Int t, Int n, std::vector<ref::KeyColumn>& to) {
+                            if (!columns(t, n, to)) return false;
+                            Int queries = 0, keys = 0;
+                            for (std::size_t b = 0; b < s.query_lengths.size() && queries + s.query_lengths[b] <= t; ++b)
+                                queries += s.query_lengths[b], keys += s.kv_lengths[b];
+                            for (ref::KeyColumn& column : to)
+                                column.key = std::clamp<Int>(column.key - keys + queries, 0, last);
+                            return true;
+                        }});
+    }
     add("mask not applied", s.mask.present, [](auto& other) { other.mask.present = false; });
     add("mask inverted", s.mask.present, [](auto& other) {
         for (auto& seen : other.mask.values) seen = seen == 0;

@@ -21,7 +21,7 @@ void sample_heads(Random& random, Spec& spec) {
     spec.set("group", random.pick<Int>({1, 1, 2, 3, 4, 4, 5, 7, 8, 8, 9, 15, 16, 17}));
     spec.set("dim", random.pick<Int>({64, 64, 128, 80, 96, 16, 8, 1, 2, 7, 17, 33, 65, 100, 192,
                                       256, random.between(1, 160)}));
-    if (random.chance(3)) spec.set("dim", random.pick<Int>({257, 320, 512, 576}));  // two registers of 256 channels
+    if (random.chance(3)) spec.set("dim", random.pick<Int>({257, 320, 512, 576, random.between(257, 575)}));  // two registers of 256 channels
     spec.set("value_dim", random.chance(60) ? spec.number("dim")
                                             : random.pick<Int>({1, 5, 16, 31, 64, 65, 128, 160, random.chance(30) ? 512 : 256}));
 }

@@ -169,6 +169,7 @@ AttentionProblem decode_problem(DecodeParts parts) {
     problem.statistics =
         held->gives_lse && !withholds(problem, "lse") ? Statistics::lse : Statistics::none;
     problem.output_name = "out";
+    problem.misreadings = decode_misreadings;
     add_attention_outputs(problem);
     place_rows(problem.forward_outputs, extents_of_parts(*held));
     return problem;

@@ -15,6 +15,7 @@ const AttentionOperator& decode_operator();
 /// sequence hold `rest`.
 DecodeParts on_own_pages(const DecodeParts& parts, std::int64_t page_size, std::uint32_t rest = 0);
 
+std::vector<Misreading> decode_misreadings(const AttentionProblem& problem);
 void add_decode_laws(std::vector<Property>& list);
 Property split_keys_law();
 Property last_rows_law();

@@ -255,6 +255,15 @@ TEST_F(EngineShrinkTest, TellsWhatARefusingLibraryWrites) {
     EXPECT_EQ(message_of_failure("raised ValueError", Tier::crash), "returned 7\nmore");
 }
 
+// A kernel that takes multiples of 8 channels alone fails with most widths, not with any.
+TEST_F(EngineShrinkTest, TriesTheWidthThatMostKernelsTake) {
+    options.explains = true;
+    const auto report = run(planted_where([](const Spec& s) { return s.lists[0].size() == 1 && s.number("dim") % 8 != 0; }),
+                            *find_operator("attention"));
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_THAT(report.counterexamples[0].matters, HasSubstr("also with dim=2,5, not 64"));
+}
+
 // Another value that holds with the few tokens of the smallest case, and fails with more, is none that holds.
 TEST_F(EngineShrinkTest, TriesOtherValuesWithLongerSequences) {
     options.explains = true;
