@@ -152,7 +152,7 @@ void draw_lengths(Spec& spec, Random& random, bool packed) {
                                                     : draw_length(random));
     }
     // One new token for each sequence, behind keys of their own, which are many in one of them. No more than a case may cost.
-    if (packed && count > 1 && random.chance(12)) {
+    if (packed && count > 1 && random.chance(15)) {
         limit_fields(spec, {"kv_heads", "group"}, 2);
         limit_fields(spec, {"dim", "value_dim"}, 64);
         for (std::size_t b = 0; b < spec.lists[0].size(); ++b) spec.lists[0][b] = 1, spec.lists[1][b] = random.between(1, 40);

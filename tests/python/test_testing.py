@@ -85,6 +85,74 @@ def test_a_scale_that_no_case_has(tmp_path):
     testing.assert_close("flash_attention_score", arguments, {"attention_out": out})
 
 
+def neutral_call(queries=40, keys=24, **changed):
+    q, k, v = (np.random.default_rng(8).standard_normal((2, length, heads, 16)).astype(np.float32)
+               for length, heads in ((queries, 4), (keys, 2), (keys, 2)))
+    given = dict(bias=None, mask=None, sink=None, kv_length=None, scale=0.25, softcap=0, window_left=-1, window_right=0, align=1)
+    return q, k, v, attention_numpy.attention(q, k, v, **{**given, **changed})
+
+
+def test_rows_that_see_nothing_have_an_lse_of_minus_infinity():
+    q, k, v, made = neutral_call()
+    lse = np.array(made["lse"])
+    assert np.isneginf(lse[:, :, :16]).all() and np.isfinite(lse[:, :, 16:]).all()
+    testing.assert_attention_close(made["out"], q, k, v, causal=True, lse=lse)
+    lse[0, 0, 0] = 0
+    with pytest.raises(AssertionError, match="expected -inf  got 0"):
+        testing.assert_attention_close(made["out"], q, k, v, causal=True, lse=lse)
+
+
+def test_the_likely_defect_has_a_name():
+    q, k, v, made = neutral_call(24, 40)
+    with pytest.raises(AssertionError, match="looks like  lse times ln 2 is right in all rows"):
+        testing.assert_attention_close(made["out"], q, k, v, causal=True, lse=made["lse"] / np.float32(np.log(2)))
+    with pytest.raises(AssertionError, match="looks like  out: .*window_right not applied, which explains 100 % of the error"):
+        testing.assert_attention_close(neutral_call(24, 40, window_right=-1)[3]["out"], q, k, v, causal=True)
+    lengths = neutral_call(24, 40, kv_length=[33, 7], window_right=-1)[3]["out"]
+    with pytest.raises(AssertionError, match="kv_length of the next batch taken"):
+        testing.assert_attention_close(lengths, q, k, v, kv_length=[7, 33])
+
+
+def test_pages_and_sequences_that_are_misread_have_a_name():
+    random = np.random.default_rng(8)
+    lengths, page = [33, 80, 19], 16
+    q = random.standard_normal((3, 1, 4, 16)).astype(np.float32)
+    cache = random.standard_normal((2, 12, page, 2, 16)).astype(np.float32)
+    table = np.arange(15, dtype=np.int32).reshape(3, 5) % 12
+
+    def decoded(read):
+        rows = [[t[table[b]].reshape(1, -1, 2, 16)[:, :read(n)] for t in cache] for b, n in enumerate(lengths)]
+        return np.concatenate([np.array(attention_numpy.attention(
+            q[b:b + 1], k, v, None, None, None, None, 0.25, 0, -1, -1, 0)["out"]) for b, (k, v) in enumerate(rows)])
+
+    testing.assert_attention_decode_close(decoded(lambda n: n), q, *cache, table, lengths)
+    with pytest.raises(AssertionError, match="the partly filled last page of each sequence left out"):
+        testing.assert_attention_decode_close(decoded(lambda n: n // page * page), q, *cache, table, lengths)
+    with pytest.raises(AssertionError, match="the last page of each sequence left out"):
+        testing.assert_attention_decode_close(decoded(lambda n: (n - 1) // page * page), q, *cache, table, lengths)
+
+    cu_q, cu_kv = [0, 7, 20, 44], [0, 15, 30, 80]
+    q, k, v = (random.standard_normal((n, 2, 16)).astype(np.float32) for n in (44, 80, 80))
+
+    def packed(starts):
+        return np.concatenate([np.array(attention_numpy.attention(
+            q[None, cu_q[b]:cu_q[b + 1]], *(t[None, starts[b]:starts[b] + cu_kv[b + 1] - cu_kv[b]] for t in (k, v)), None,
+            None, None, None, 0.25, 0, -1, -1, 0)["out"])[0] for b in range(3)])
+
+    testing.assert_attention_close(packed(cu_kv), q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv)
+    with pytest.raises(AssertionError, match="keys of a sequence taken from where its queries begin"):
+        testing.assert_attention_close(packed(cu_q), q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv)
+
+
+def test_the_line_says_what_was_given():
+    q, k, v, _ = neutral_call(24, 40)
+    made = neutral_call(24, 40, scale=0.3, softcap=2.5, kv_length=[7, 33], window_right=-1)[3]
+    said = testing.assert_attention_close(made["out"], q, k, v, scale=0.3, softcap=2.5, kv_length=[7, 33])
+    line = said.splitlines()[0]
+    assert "kv_length=[7,33]" in line and "scale=0.3" in line and "softcap=2.5" in line, line
+    assert line.endswith("} with the given data") and "data=" not in line and "seed=" not in line, line
+
+
 def test_merge_and_its_mistake():
     random = np.random.default_rng(2)
     parts = random.standard_normal((3, 4, 2, 8)).astype(np.float32)
