@@ -68,6 +68,11 @@ std::string shell_word(const std::string& path) {
     return is_plain ? path : shell_quoted(path);
 }
 
+/// Exceptions of Python by which kernels refuse calls.
+bool may_refuse(const std::string& failure) {
+    return failure == "raised AssertionError" || failure == "raised ValueError" || failure == "raised RuntimeError";
+}
+
 class CausePrinter {
 public:
     CausePrinter(std::ostream& out, const std::vector<Failure>& failures, const std::vector<int>& numbers,
@@ -86,6 +91,8 @@ public:
         if (first.certificate.starts_with(kNotAlone) || first.certificate.ends_with(kShownAsFound))
             line("note", first.certificate);
         if (!cause.has_name && !cause.checks_nothing) line("wrong", worst_of(first.message));
+        if (may_refuse(first.failure))
+            line("note", "if the kernel does not take such calls: raise attncheck.Declined(\"why\"), or say in `features` what it takes");
         out_ << fmt::format("  {:<11} {}\n", head_of_case(first.certificate),
                             verbose ? first.case_line : to_look_at(first.case_line));
         if (const std::string matters = matters_of(cause); !matters.empty()) line("matters", "one by one: " + matters);

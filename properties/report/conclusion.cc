@@ -69,15 +69,17 @@ void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged,
 }
 
 std::int64_t sufficient_time(const RunReport& report) {
-    constexpr double kStep = 30;
-    double spent = 0, lacking = 0;
+    constexpr double kStep = 30, kFew = 3;
+    double spent = 0, lacking = 0, cases = 0;
+    for (const PropertyReport& one : report.properties) spent += one.seconds, cases += static_cast<double>(one.cases);
+    const double usual = spent / std::max(cases, 1.0);  // seconds of a case
     for (const PropertyReport& one : report.properties) {
-        spent += one.seconds;
         const auto met = static_cast<double>(one.cases - one.drawn.hardly_compared),
                    needed = static_cast<double>(one.drawn.needed);
         if (one.status != PropertyReport::Status::inconclusive || met >= needed) continue;
         if (one.declined > one.cases) return 0;
-        lacking += one.seconds * (needed / std::max(met, 1.0) - 1);
+        const double own = one.seconds / std::max(met, 1.0);
+        lacking += (needed - met) * (met < kFew ? std::max(own, usual) : own);  // one that never ran took no time
     }
     if (lacking <= 0) return 0;
     const double whole = report.duration_s * (1 + lacking / spent);

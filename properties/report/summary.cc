@@ -47,14 +47,9 @@ public:
     bool is_implemented() const { return applies_ > 0 || !others_.empty() || not_applicable_ > 0; }
 
     void add(const PropertyReport& p) {
-        if (p.status == Status::not_implemented) return;
-        // Classes and clauses of a run that was too short to reach them: -v and the reports say so.
-        if (p.status == Status::declined && p.property.starts_with("required_")) return;
+        if (p.status == Status::not_applicable) ++not_applicable_, cases_ += p.cases;
+        if (!applies(p)) return;
         cases_ += p.cases;
-        if (p.status == Status::not_applicable) {
-            ++not_applicable_;
-            return;
-        }
         ++applies_;
         if (p.status == Status::held) ++held_;
         if (p.status != Status::held) others_.push_back(&p);
@@ -97,6 +92,11 @@ private:
 };
 
 }  // namespace
+
+bool applies(const PropertyReport& property) {
+    if (property.status == Status::not_implemented || property.status == Status::not_applicable) return false;
+    return property.status != Status::declined || !property.property.starts_with("required_");
+}
 
 std::string summary_of(const RunReport& report) {
     std::vector<OperatorSummary> all;

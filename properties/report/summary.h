@@ -7,6 +7,10 @@
 
 namespace attncheck::properties {
 
+/// Whether a property is among those of which a table says how many hold. Classes and clauses of a run that was too short
+/// to reach them are not: -v and the reports say so.
+bool applies(const PropertyReport& property);
+
 /// A line for each operator with anything to tell: laws that hold of those that apply, cases, worst
 /// error in units of its bound and the law that saw it. Below it the laws that do not hold, by
 /// status; at the end the operators that the library does not have. At most 80 columns wide.

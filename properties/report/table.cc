@@ -73,10 +73,8 @@ std::string nothing_decided(const RunReport& report) {
         return std::ranges::all_of(report.properties, [](const auto& p) { return p.cases + p.replayed == 0; })
                    ? nothing_checked(report)
                    : "inconclusive: nothing falsified, but not every law was run\n";
-    const auto absent = std::ranges::count(report.properties, PropertyReport::Status::not_implemented,
-                                           &PropertyReport::status);
     std::string text = fmt::format("inconclusive: nothing falsified, but {} of {} properties met too few cases",
-                                   inconclusive, std::ssize(report.properties) - absent);
+                                   inconclusive, std::ranges::count_if(report.properties, applies));
     if (const std::int64_t time = sufficient_time(report); time > 0)
         text += fmt::format("; --time {} is about enough{}", time, has_several_operators(report) ? ", --op checks less" : "");
     return text + "\n";

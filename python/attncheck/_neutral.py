@@ -49,12 +49,13 @@ def neutral_arguments(
     bias, mask = as_optional_array(bias, "bias"), as_optional_array(mask, "mask")
     if not (isinstance(window, (tuple, list)) and len(window) == 2):
         raise ValueError(f"window is {window!r}, expected two numbers of keys, -1 = unlimited")
+    check_sequences(cu_seqlens_q, cu_seqlens_kv, query, key)
     left, right = window
     if min(int(left), int(right)) < -1:
         raise ValueError(f"window is {window!r}, allowed: two numbers from -1, where -1 = unlimited")
     rank = 4 if cu_seqlens_q is None and cu_seqlens_kv is None else 3
     if key is not None and query.ndim == key.ndim == rank:
-        check_heads(query, key, "q", "k")
+        check_heads(query, key, "q", "k", layout)
     if key is not None and query.ndim == key.ndim == rank == 4:
         check_lengths(as_list(kv_length), query.shape[0])
         for name, tensor in (("bias", bias), ("mask", mask)):
@@ -82,11 +83,37 @@ def as_optional_array(value: Tensor | None, name: str) -> np.ndarray | None:
     return None if value is None else as_array(value, name, types_of("attention", name))
 
 
-def check_heads(query: np.ndarray, key: np.ndarray, query_name: str, key_name: str) -> None:
+def check_heads(query: np.ndarray, key: np.ndarray, query_name: str, key_name: str, layout: str = "") -> None:
     """Raises ValueError unless groups of query heads share a key head; tensors [..., H, D]."""
     heads, key_heads = query.shape[-2], key.shape[-2]
-    if key_heads and heads % key_heads:
-        raise ValueError(f"{query_name} has {heads} heads, allowed: a multiple of the {key_heads} heads of {key_name}")
+    if not key_heads or heads % key_heads == 0:
+        return
+    hint = ""
+    if layout == "bshd" and query.ndim == 4 and key.shape[1] and query.shape[1] % key.shape[1] == 0:
+        hint = "; tensors [B, H, S, D] are of layout='bhsd'"
+    elif not layout and key.shape[1] and heads % key.shape[1] == 0:
+        hint = f"; {key_name} is [pages, page_size, Hkv, D]"
+    raise ValueError(f"{query_name} has {heads} heads, allowed: a multiple of the {key_heads} heads of {key_name}{hint}")
+
+
+def check_sequences(cu_seqlens_q: Lengths | None, cu_seqlens_kv: Lengths | None, query: np.ndarray, key: np.ndarray) -> None:
+    """Raises ValueError unless both are there or none, and each divides the rows of its tensor [T, H, D]."""
+    both = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv}
+    given = {name: as_list(value) for name, value in both.items() if value is not None}
+    for name in both:
+        if len(given) == 1 and name not in given:
+            raise ValueError(f"{name} is missing: packed sequences need both cu_seqlens_q and cu_seqlens_kv")
+    for (name, ends), rows, tensor in zip(given.items(), (query, key), ("q", "k")):
+        if not ends or ends[0] != 0:
+            raise ValueError(f"{name} begins with {ends[0] if ends else 'nothing'}, allowed: 0, where the first sequence begins")
+        for before, after in zip(ends, ends[1:]):
+            if after < before:
+                raise ValueError(f"{name} decreases from {before} to {after}")
+        if rows is not None and rows.ndim == 3 and ends[-1] != rows.shape[0]:
+            raise ValueError(f"{name} ends at {ends[-1]}, {tensor} has {rows.shape[0]} rows")
+    counts = [len(ends) for ends in given.values()]
+    if len(set(counts)) > 1:
+        raise ValueError(f"cu_seqlens_q has {counts[0]} numbers, cu_seqlens_kv {counts[1]}: one more than sequences each")
 
 
 def check_lengths(lengths: list[int] | None, batch: int) -> None:

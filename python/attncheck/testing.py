@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _FALSIFIED = 1
+_LARGEST_PAGE = 256
 # Tensors of attention and its gradient: the side whose positions they have, its heads, and their last extent.
 _EXTENTS = dict.fromkeys(("q", "dq"), ("q", "D")) | dict.fromkeys(("k", "dk"), ("kv", "D"))
 _EXTENTS |= dict.fromkeys(("v", "dv"), ("kv", "Dv")) | dict.fromkeys(("out", "dout"), ("q", "Dv"))
@@ -202,6 +203,9 @@ def assert_attention_grad_close(
         See :func:`assert_close`.
     """
     __tracebackhide__ = True
+    for name, gradient, of, what in (("dbias", dbias, bias, "bias"), ("dsink", dsink, sink, "sink")):
+        if gradient is not None and of is None:
+            raise ValueError(f"{name} is given without {what}")
     is_packed = cu_seqlens_q is not None or cu_seqlens_kv is not None
     q, k, v, out, dout, dq, dk, dv = _checked_ranks(layout, is_packed, q=q, k=k, v=v, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
     arguments = neutral_arguments(q, k, v, causal, window, align, scale, softcap, bias, mask, sink,
@@ -313,9 +317,15 @@ def assert_attention_decode_close(
     query, key_cache = (as_array(value, name, types_of("attention_decode", name))
                         for value, name in ((query, "query"), (key_cache, "key_cache")))
     lengths = as_list(kv_length)
-    if query.ndim == key_cache.ndim == 4:
-        check_heads(query, key_cache, "query", "key_cache")
-        check_lengths(lengths, query.shape[0])
+    if query.ndim != 4:
+        hint = "; one new token of each sequence is query[:, None]" if query.ndim == 3 else ""
+        raise ValueError(f"query has shape {list(query.shape)}, allowed: [B, Sq, Hq, D]{hint}")
+    if key_cache.ndim != 4:
+        raise ValueError(f"key_cache has shape {list(key_cache.shape)}, allowed: [pages, page_size, Hkv, D]")
+    check_heads(query, key_cache, "query", "key_cache")
+    check_lengths(lengths, query.shape[0])
+    if not 1 <= key_cache.shape[1] <= _LARGEST_PAGE:
+        raise ValueError(f"page_size is {key_cache.shape[1]}, allowed: 1 to {_LARGEST_PAGE}")
     if int(window_left) < -1:
         raise ValueError(f"window_left is {window_left}, allowed: numbers from -1, where -1 = unlimited")
     arguments = {

@@ -318,6 +318,8 @@ def test_bad_input_in_the_words_of_frameworks():
         "mask is of type float32, allowed: bool": dict(mask=np.ones((1, 1, 2, 2), np.float32)),
         "kv_length has 2 numbers, expected 1, one of each batch": dict(kv_length=[2, 2]),
         "window is (-2, 0), allowed: two numbers from -1, where -1 = unlimited": dict(window=(-2, 0)),
+        "q has 2 heads, allowed: a multiple of the 3 heads of k; tensors [B, H, S, D] are of layout='bhsd'":
+            dict(out=q.reshape(1, 1, 2, 4), q=q.reshape(1, 1, 2, 4), **dict.fromkeys("kv", np.zeros((1, 1, 3, 4), np.float16))),
         "q has 1 heads, allowed: a multiple of the 2 heads of k": dict.fromkeys("kv", np.zeros((1, 2, 2, 4), np.float16)),
         "q is of type float64, allowed: float16, bfloat16, float32": dict(q=q.astype(float)),
         "q has shape [1, 2, 4], allowed: [B, Sq, Hq, D], or ": dict(q=q[:, :, 0]),  # no word of its heads
@@ -368,6 +370,28 @@ def test_a_rank_that_the_layout_does_not_have():
     assert "out held" in testing.assert_attention_close(*[given[0]] * 4, **packed)
 
 
+def test_packed_sequences_that_do_not_fit_are_one_line():
+    q, kv = np.zeros((9, 2, 16), np.float32), np.zeros((12, 2, 16), np.float32)
+    for words, change in {
+        "cu_seqlens_kv is missing: packed sequences need both cu_seqlens_q and cu_seqlens_kv": dict(cu_seqlens_kv=None),
+        "cu_seqlens_q begins with 4, allowed: 0, where the first sequence begins": dict(cu_seqlens_q=[4, 9]),
+        "cu_seqlens_kv decreases from 12 to 9": dict(cu_seqlens_kv=[0, 12, 9]),
+        "cu_seqlens_q ends at 8, q has 9 rows": dict(cu_seqlens_q=[0, 8]),
+        "cu_seqlens_q has 3 numbers, cu_seqlens_kv 2: one more than sequences each": dict(cu_seqlens_q=[0, 4, 9]),
+    }.items():
+        given = dict(out=q, q=q, k=kv, v=kv, cu_seqlens_q=[0, 9], cu_seqlens_kv=[0, 12]) | change
+        with pytest.raises(ValueError) as error:
+            testing.assert_attention_close(**given)
+        assert str(error.value) == words
+
+
+def test_gradients_of_what_is_not_given_are_one_line():
+    x = np.zeros((1, 3, 1, 8), np.float32)
+    for name, of in (("dbias", "bias"), ("dsink", "sink")):
+        with pytest.raises(ValueError, match=f"^{name} is given without {of}$"):
+            testing.assert_attention_grad_close(*[x] * 8, **{name: np.zeros(1, np.float32)})
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("align", ["top_left", "bottom_right"])
 def test_outputs_that_are_right_with_the_other_align_are_told_so(align, packed):
@@ -393,6 +417,11 @@ def test_bad_pages_are_one_line():
         "query has 3 heads, allowed: a multiple of the 2 heads of key_cache": dict(),
         "kv_length has 1 numbers, expected 2, one of each batch": dict(query=q[:, :, :2], kv_length=[1]),
         "window_left is -2, allowed: numbers from -1, where -1 = unlimited": dict(query=q[:, :, :2], window_left=-2),
+        "query has shape [2, 3, 4], allowed: [B, Sq, Hq, D]; one new token of each sequence is query[:, None]": dict(query=q[:, 0]),
+        "key_cache has shape [4, 2, 4], allowed: [pages, page_size, Hkv, D]": dict(key_cache=cache[0]),
+        "page_size is 257, allowed: 1 to 256": dict(query=q[:, :, :2], key_cache=np.zeros((1, 257, 2, 4), np.float16)),
+        "query has 3 heads, allowed: a multiple of the 4 heads of key_cache; key_cache is [pages, page_size, Hkv, D]":
+            dict(key_cache=np.zeros((2, 3, 4, 4), np.float16)),
     }.items():
         given = dict(out=q, query=q, key_cache=cache, value_cache=cache, block_table=np.zeros((2, 1), np.int32), kv_length=[1, 1])
         with pytest.raises(ValueError) as error:

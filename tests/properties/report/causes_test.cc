@@ -192,6 +192,17 @@ TEST(Causes, ArePrintedOnce) {
     EXPECT_THAT(all.str(), HasSubstr("@2"));
 }
 
+// A kernel that raises for what it does not take has another way to say so; one that divides by zero has not.
+TEST(Causes, ExceptionsThatRefuseACallAreToldHowToDecline) {
+    RunReport report = falsified_report();
+    for (const std::string failure : {"raised AssertionError", "raised ZeroDivisionError"}) {
+        for (PropertyReport& one : report.properties) one.counterexamples[0].failure = failure;
+        std::ostringstream out;
+        print_table(out, report, false);
+        EXPECT_EQ(out.str().find("raise attncheck.Declined(") != std::string::npos, failure == "raised AssertionError");
+    }
+}
+
 // A case that was not shrunk is printed once, a shrunk one with the case that it was found on.
 TEST(Causes, PrintCasesOnce) {
     RunReport report = falsified_report();

@@ -455,6 +455,11 @@ TEST(SufficientTime, IsSaidWhereOnlyTimeIsLacking) {
     print_table(of_several, several, false);
     EXPECT_THAT(of_several.str(), HasSubstr("--time 120 is about enough, --op checks less\n"));
 
+    // A law that never ran takes what a case takes in the mean: 60 s / 50, 30 times.
+    several.properties.push_back(property_report("deviation", Status::inconclusive, 0));
+    several.properties.back().drawn.needed = 30, several.properties.back().declined = 0;
+    EXPECT_EQ(sufficient_time(several), 180);
+
     report.properties[0].declined = 11;
     EXPECT_EQ(sufficient_time(report), 0) << "more declined than taken";
     report.properties[0].declined = 0;
