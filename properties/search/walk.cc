@@ -237,7 +237,8 @@ void Walk::name_defect() {
         return;
     std::string cause = cause_in(found_.found_message);
     const Property* const law = op_.property(kDiagnosingLaw);
-    if (cause.empty() && found_.tier == Tier::bound && law && law != &property_) {
+    const bool has_no_name = found_.failure.ends_with(" is wrong");  // "lse is log2" has one
+    if (cause.empty() && found_.tier == Tier::bound && has_no_name && law && law != &property_) {
         Spec spec = found_.original;
         Random random(options_.seed);
         if (law->adapt) law->adapt(spec, random);

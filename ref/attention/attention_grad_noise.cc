@@ -46,8 +46,8 @@ public:
         Array plain = exact.plain, slope = exact.slope;
         const double cap = in_.forward.softcap;
         const Mask kept = rows.kept();
-        RowTerms row_terms{exact.delta, Eigen::ArrayXd(g), Eigen::ArrayXd(g)};
-        auto& [delta, other_delta, delta_variance] = row_terms;
+        RowTerms row_terms{exact.delta, Eigen::ArrayXd(g), Eigen::ArrayXd(g), {}};
+        auto& [delta, other_delta, delta_variance, of_given] = row_terms;
         for (std::int64_t i = 0; i < g; ++i) {
             const std::int64_t at = rows.row(i);
             delta_variance[i] = delta_variance_[at];
@@ -99,7 +99,6 @@ public:
         const Array read = rows.gain.square() *
                            flushed_products(finite_part(dout).matrix(),
                                             finite_part(rows.value()).matrix(), of_.flush);
-        Eigen::ArrayXd of_given;
         if (of_.own_forward) {
             delta_variance += of_own_output(rows, dout, p, omega, prob_grad_variance);
             of_given = of_given_output(rows, dout);

@@ -54,6 +54,8 @@ GradientSums::GradientSums(const AttentionBackward& backward, const SequencePlac
         if (of_.truncating || of_.stores_scaled || (sums == &key_ && shares_delta()) ||
             (sums == &value_ && of_.own_forward))
             sums->noise.truncated.resize(sums->noise.size());
+    for (TensorSums* sums : {&query_, &key_})
+        if (of_.own_forward) sums->given.resize(sums->noise.size());
     for (TensorSums* sums : {&key_, &value_})
         if (of_.group > 0 && shape_.group() > 1)
             sums->heads = Matrix<double>::Zero(terms_.size() * shape_.group(), sums->width);
@@ -146,7 +148,7 @@ void GradientSums::add_lost(TensorSums& sums, std::int64_t at, double squares, d
 void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShares& shares,
                                   const RowTerms& terms) {
     if (query_.noise.size() == 0) return;
-    const auto& [delta, other_delta, delta_variance] = terms;
+    const auto& [delta, other_delta, delta_variance, given] = terms;
     const auto k = rows.key();
     rows.gather(key2_, shape_.head_dim, gathered_key2_);
     const auto k2 = gathered_key2_.view();
@@ -165,6 +167,7 @@ void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShar
         query_.rest(at) = own.row(i) + delta_variance[i] * prob_key.row(i).cwiseAbs2();
         add_lost(query_, at, shares.value.row(i).square().sum(), shares.near_zero);
         if (shares.alike.size() > 0) query_.alike(at) = alike.row(i);
+        if (given.size() > 0) query_.row(query_.given, at) = given[i] * prob_key.row(i).cwiseAbs2();
         if (shares.scaled.size() > 0) query_.row(query_.noise.truncated, at) += scaled.row(i);
         query_.probe(at, Defect::scale) = scale.row(i);
         query_.probe(at, Defect::row_term) = -delta[i] * prob_key.row(i);
@@ -185,15 +188,18 @@ void GradientSums::add_to_queries(const SharedRows<double>& rows, const PairShar
 
 void GradientSums::add_to_keys(const SharedRows<double>& rows, const PairShares& shares,
                                const RowTerms& terms) {
-    const auto& [delta, other_delta, delta_variance] = terms;
+    const auto& [delta, other_delta, delta_variance, given] = terms;
     const Matrix<double>&q = rows.query, q2 = q.cwiseAbs2();
     const Array squares = shares.value.square(),
                 of_delta = shares.prob.square().colwise() * delta_variance, own = shares.own + of_delta,
                 row_term = shares.prob.colwise() * -delta,
                 other_row = shares.prob.colwise() * (delta - other_delta);
+    Array of_given;
+    if (given.size() > 0) of_given = shares.prob.square().colwise() * given;
     for (std::int64_t j = 0; j < rows.count(); ++j) {
         const std::int64_t to = slot(rows, j);
         add_to_heads(key_, rows, shares.value, q, j);
+        if (given.size() > 0) add_product(key_.row(key_.given, to), of_given, j, q2);
         add_product(key_.value(to), shares.value, j, q);
         add_product(key_.squared(to), squares, j, q2);
         add_product(key_.rest(to), own, j, q2);
@@ -278,6 +284,10 @@ void GradientSums::finish(TensorSums& sums, std::int64_t at, double terms, bool 
                          of_.stored(dtype_, x);
         noise.variance[i] = noise.rest[i] + (casts ? noise.cast[i] : 0);
         noise.alike[i] += of_.stored_alike(dtype_, x) + of_.exponential * squares;
+        // A kernel's own output has other roundings: that part of the value, g^2 of it, is not in its result. Where rows see
+        // one key, and dP and delta cancel, it is all of the value.
+        if (const double g = sums.given.empty() ? 0 : sums.given[i]; g > 0)
+            noise.alike[i] += x == 0 ? g : std::min(g, square(g / x));
         if (of_.truncating) noise.truncated[i] += of_.of_truncation(terms) * squares;
         if (of_.stores_scaled && &sums != &value_) noise.truncated[i] += of_.scaling * squares;
     }

@@ -18,6 +18,8 @@ struct TensorSums {
     RoundingNoise& noise;
     std::int64_t width;
     std::vector<double> squares;  ///< sums of squared products
+    /// forward=own: variance of the value by the rounding of the given output; else empty.
+    std::vector<double> given;
     Matrix<double> heads;  ///< group=half, of keys: [slots G,width], by query head; else empty
 
     TensorSums(RoundingNoise& of, std::int64_t of_width)
@@ -59,6 +61,7 @@ struct RowTerms {
     Eigen::ArrayXd delta;        ///< <dO, O>
     Eigen::ArrayXd other_delta;  ///< of the row before
     Eigen::ArrayXd delta_variance;
+    Eigen::ArrayXd given;        ///< forward=own: variance of delta by the rounding of the given output; else empty
 };
 
 /// Of the wanted rows, and of the keys that have a slot. Refers to all that it is made from.

@@ -1,5 +1,6 @@
 // Terms next to a much larger one: correct sums lose them, correct casts round them to nothing, all of
-// them alike. No tier may take that for a defect, and none may become blind where it does not happen.
+// them alike. No tier may take that for a defect, and none may become blind where it does not happen. So do gradients that are
+// nothing but rounding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -92,6 +93,24 @@ TEST(LargeSinks, ThatACompositionStoresAreNotAccused) {
         const Verdict verdict = judged(line, stored);
         EXPECT_FALSE(verdict.failed()) << verdict.message;
     }
+}
+
+/// Rows of one key: dP and delta cancel, and dS is what the given output was rounded by. A kernel with an output of its own has
+/// another dS, for which that of the given one is no expectation.
+TEST(OneKeyPerRow, OwnForwardsAreNotAccused) {
+    for (const bool steps : {false, true})
+        for (const Sums sums : {Sums::fp32, Sums::truncating}) {
+            Emulation emulation;
+            emulation.own_forward = true;
+            emulation.steps_cast = emulation.group_cast = steps;
+            emulation.sums = sums;
+            const Verdict verdict = judged(
+                "flash_attention_score_grad{dtype=fp16 q=[43,43,43] kv=[160,160,160] layout=TND kv_heads=2 group=2 dim=17 "
+                "value_dim=8 mask=uint8 sparse=4 pre=2 next=2 tokens=pre_negative drop=keep_all keep=nine_tenths scale=eighth "
+                "data=normal seed=12868910}",
+                emulation);
+            EXPECT_FALSE(verdict.failed()) << verdict.message;
+        }
 }
 
 /// Truncating sums make every logit smaller, by up to D u: a scale inside the softmax, and a gain of
