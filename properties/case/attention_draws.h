@@ -23,9 +23,9 @@ std::int64_t draw_length(Random& random);
 /// it: what decides whether a tile needs its mask.
 std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len);
 
-/// How far a window reaches, up to `reach` or a little more, so that of a tile of queries its end is at a tile's edge of
-/// the keys, or one beside: what decides which tiles are skipped and which need a mask. `offset`: the reach with which it is
-/// at the first key.
+/// How far a window reaches: `reach` at most, or a little more. The window of the first query of a tile then ends at the edge
+/// of a tile of keys, or one key beside it. That decides which tiles are skipped and which need a mask. With a reach of
+/// `offset` the window ends at the first key.
 std::int64_t reach_to_tile_edge(Random& random, std::int64_t offset, std::int64_t reach);
 
 /// Heads, widths, scale and lengths of what people run: widths 64, 80, 96 and 128, grouped heads,

@@ -105,7 +105,7 @@ TEST(AclnnAdapter, OperatorsThatAreNotWholeAreRefused) {
     expect_refusal(verify(__FILE__), {"it is a source file: compile it with -shared -fPIC"});
 }
 
-// What the vendor's function returned, and in which phase, stands beside the status of the candidate interface.
+// A rejection shows the vendor's status and its phase, too.
 TEST(AclnnAdapter, StatusesOfTheVendorAreShown) {
     const Ran ran = with_defect("late", "verify --seed 1 --cases 5 --op nsa_compress --property agreement --time 20");
     EXPECT_EQ(ran.status, 1) << ran.printed;

@@ -1,5 +1,5 @@
 // Terms next to a much larger one: correct sums lose them, correct casts round them to nothing, all of
-// them alike. No tier may take that for a defect, and none may become blind where it does not happen. So do gradients that are
+// them alike. No tier may take that for a defect, and none may become blind where it does not happen. Likewise gradients that are
 // nothing but rounding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -95,8 +95,7 @@ TEST(LargeSinks, ThatACompositionStoresAreNotAccused) {
     }
 }
 
-/// Rows of one key: dP and delta cancel, and dS is what the given output was rounded by. A kernel with an output of its own has
-/// another dS, for which that of the given one is no expectation.
+/// In rows of one key dP and delta cancel: dS is the rounding of the given output. A kernel with its own output has another dS.
 TEST(OneKeyPerRow, OwnForwardsAreNotAccused) {
     for (const bool steps : {false, true})
         for (const Sums sums : {Sums::fp32, Sums::truncating}) {

@@ -32,7 +32,7 @@ ref::ColumnLister without_ends(const AttentionProblem& problem, const DecodePart
 std::vector<Misreading> decode_misreadings(const AttentionProblem& problem) {
     const auto& parts = extras_of<DecodeParts>(problem);
     const ref::DecodeShape& s = parts.shape;
-    // Of the case: where tiers look at the keys in order, every key is a page of its own.
+    // The page size of the case. The tiers put keys in order, and each of them is a page there.
     const Int page = spec_with(parts.fields, decode_description()).number("page");
     std::vector<Misreading> list;
     const auto add = [&](const char* text, const auto& end_of) {
