@@ -259,6 +259,9 @@ AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequenceP
         if (of_prob_grad > 0 && one != &out.value_grad) add_coherent(*one, Defect::row_term, of_prob_grad);
         // 1 / keep_prob is rounded once for all rows. With one key dP and delta cancel, and what dP has of it does not.
         if (in.forward.keep_prob != 1 && one != &out.value_grad) add_coherent(*one, Defect::row_term, 2 * of.unit);
+        // forward=own: delta goes by an output whose largest P were all multiplied by 1 / keep_prob as it is cast.
+        if (const double error = kept_cast_error(of, in.forward.keep_prob); of.own_forward && error > 0 && one != &out.value_grad)
+            for (const Defect defect : {Defect::row_term, Defect::other_row}) add_coherent(*one, defect, error);
         add_cut(*one, of.cut);
         add_gain(*one);
         one->coherent = of.coherent(terms) + of.coherent_sink(given.in.forward.sink) + of_cap + of_prob_grad + tiles * std::sqrt(of.exponential) + std::sqrt(of.tanh) * in.forward.softcap;

@@ -90,11 +90,17 @@ std::vector<double> finite_squares(std::span<const double> values) {
     return squares;
 }
 
-Array kept_alike(const Array& probs, const Eigen::ArrayXd& spreads, const RoundingVariance& of, double keep_prob,
-                 bool normalised) {
+double kept_cast_error(const RoundingVariance& of, double keep_prob) {
+    if (keep_prob == 1 || !of.rounds_prob) return 0;
     const double exact = 1 / keep_prob,
                  error = std::fabs(stored_on_grid(exact, half_ulp(of.cast_type, exact)) / exact - 1);
-    if (keep_prob == 1 || !of.rounds_prob || !(error > of.unit)) return {};
+    return error > of.unit ? error : 0;
+}
+
+Array kept_alike(const Array& probs, const Eigen::ArrayXd& spreads, const RoundingVariance& of, double keep_prob,
+                 bool normalised) {
+    const double error = kept_cast_error(of, keep_prob);
+    if (error == 0) return {};
     const double cast_unit = std::sqrt(3 * of.cast);
     Array out = Array::Zero(probs.rows(), probs.cols());
     for (std::int64_t i = 0; i < probs.rows(); ++i) {

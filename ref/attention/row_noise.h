@@ -53,6 +53,9 @@ Eigen::ArrayXd spreads_of(const Array& logits, const Array& probs);
 Eigen::ArrayXd sum_lost_alike(const Array& probs, const Eigen::ArrayXd& spreads,
                               const RoundingVariance& of);
 
+/// Relative error of 1 / keep_prob as the cast of P rounds it; 0 where that is nothing.
+double kept_cast_error(const RoundingVariance& of, double keep_prob);
+
 /// [g,c]: what the cast of P / keep_prob does to P where P is 1, which is the same number in all rows: before P is divided by
 /// the row sum that of every key that is the largest of those before it, in either order of the keys; that of a key
 /// alone where P is `normalised`. Of all keys where their logits spread over few steps. Empty: nothing.

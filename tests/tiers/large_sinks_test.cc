@@ -112,6 +112,20 @@ TEST(OneKeyPerRow, OwnForwardsAreNotAccused) {
         }
 }
 
+/// In rows of few keys the largest P is nearly one. Its product with 1 / 0.9 is cast to the same number in all rows, which
+/// makes every output smaller, and delta with it.
+TEST(KeptWeights, OwnForwardsAreNotAccused) {
+    for (const bool first : {false, true}) {
+        Emulation emulation;
+        emulation.own_forward = true;
+        emulation.normalised_first = first;
+        const Verdict verdict = judged(
+            "flash_attention_score_grad{dtype=bf16 q=[1632] kv=[6] layout=TND kv_heads=1 group=1 dim=8 value_dim=8 "
+            "drop=random keep=nine_tenths scale=rsqrt data=normal seed=9972735}", emulation);
+        EXPECT_FALSE(verdict.failed()) << verdict.message;
+    }
+}
+
 /// Truncating sums make every logit smaller, by up to D u: a scale inside the softmax, and a gain of
 /// gradients whose LSE is given.
 TEST(LargeLogits, ThatTruncationMakesSmallerAreNotAccused) {
