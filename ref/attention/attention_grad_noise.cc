@@ -241,7 +241,10 @@ AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequenceP
         noise.add(group);
     });
     noise.finish_keys();
-    if (in.bias_elements > 0) out.bias_grad = noise.of_bias();
+    if (in.bias_elements > 0) {
+        out.bias_grad = noise.of_bias();
+        if (of.own_forward) out.bias_grad.coherent += of.coherent_sink(given.in.forward.sink);
+    }
     const double terms = static_cast<double>(longest + shape.head_dim + shape.value_dim);
     const auto common = [&](std::span<const double> scaled) {
         return of.stores_scaled ? common_scaling_error(scaled, in.forward.scale, precision.dtype)

@@ -87,6 +87,8 @@ TEST(LargeSinks, ThatACompositionStoresAreNotAccused) {
           "lse=absent data=normal seed=1}",
           "attention_grad{dtype=fp16 q=[150] kv=[40] layout=bshd kv_heads=1 group=1 dim=16 value_dim=16 sink=normal "
           "lse=absent data=normal seed=2}",
+          "attention_grad{dtype=bf16 q=[2930] kv=[6] layout=bshd kv_heads=1 group=2 dim=8 value_dim=8 scale=eighth softcap=5 "
+          "bias=one_head sink=large lse=absent data=normal seed=13674456}",
           "attention_grad{dtype=bf16 q=[60] kv=[40] layout=bshd kv_heads=1 group=2 dim=16 value_dim=16 sink=large "
           "data=normal seed=3}"}) {
         stored.own_forward = std::string_view(line).find("lse=absent") != std::string_view::npos;
