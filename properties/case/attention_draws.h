@@ -24,8 +24,8 @@ std::int64_t draw_length(Random& random);
 std::int64_t length_across_tile_edge(Random& random, std::int64_t query_len);
 
 /// How far a window reaches: `reach` at most, or a little more. The window of the first query of a tile then ends at the edge
-/// of a tile of keys, or one key beside it. That decides which tiles are skipped and which need a mask. With a reach of
-/// `offset` the window ends at the first key.
+/// of a tile of keys, or one key beside it. Such edges decide which tiles are skipped and which need a mask. A window that
+/// reaches `offset` far ends at the first key.
 std::int64_t reach_to_tile_edge(Random& random, std::int64_t offset, std::int64_t reach);
 
 /// Heads, widths, scale and lengths of what people run: widths 64, 80, 96 and 128, grouped heads,

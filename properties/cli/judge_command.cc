@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "properties/case/derived.h"
 #include "properties/cli/command.h"
 #include "properties/cli/tensor_file.h"
 
@@ -28,9 +29,9 @@ std::string taken(const Spec& spec, const GivenArguments& given) {
     for (const char* of_data : {" data=", " seed="})
         if (const std::size_t at = line.find(of_data); at != std::string::npos)
             line.erase(at, line.find_first_of(" }", at + 1) - at);
-    for (const auto& [name, value] : given.reals)
-        if (spec.schema->number(name) >= 0 && (value != 0 || line.find(fmt::format(" {}=", name)) != std::string::npos))
-            set_word(line, name, fmt::format("{:g}", value));
+    for (const Real& real : outline_of(extents_of(spec)).reals)
+        if (const auto it = given.reals.find(real.name); it != given.reals.end() && it->second != real.value)
+            set_word(line, real.name, fmt::format("{:g}", it->second));
     for (const auto& [name, entries] : given.arrays) {
         if (spec.schema->number(name) < 0 || entries.empty()) continue;
         const std::size_t shown = std::min(entries.size(), kMostEntries);
