@@ -117,7 +117,7 @@ private:
             pairs.note(labels, taken.pairs);
         }
         for (const RequiredClass& required : op_.required_classes()) {
-            const std::vector<Spec>& of_class = cases[required.label];
+            std::vector<Spec>& of_class = cases[required.label];
             if (!required.combination && std::ssize(of_class) >= kClassCases / 100 && takes_some_of(of_class))
                 taken.classes.push_back(required.label);
         }
@@ -134,10 +134,12 @@ private:
 
     /// What is learned may hold cases of a class that are all declined: then no run can be asked for one, and what they
     /// have in common is refused, too.
-    /// One of few that is taken may be all there is: two are asked for.
-    bool takes_some_of(const std::vector<Spec>& cases) {
+    /// One of few that is taken may be all there is: two are asked for. Small ones first: one of 1025 sequences with 80 heads
+    /// may take a second to make.
+    bool takes_some_of(std::vector<Spec>& cases) {
         constexpr std::ptrdiff_t kAsked = 8, kWanted = 2;
         if (scope_.is_declared()) return true;
+        std::ranges::stable_sort(cases, {}, [&](const Spec& spec) { return cases_.elements(spec); });
         try {
             std::ptrdiff_t taken = 0;
             for (std::ptrdiff_t k = 0; k < std::min(kAsked, std::ssize(cases)); ++k) {
@@ -158,12 +160,18 @@ private:
     }
 
     bool takes(const Spec& spec) {
-        ++result_.calls;
         Spec empty = spec;  // what is declined does not depend on values
         empty.recipe = Recipe::zeros;
+        const auto [answer, is_new] = answers_.try_emplace(print(empty), false);
+        if (!is_new) {
+            if (answer->second) scope_.accept(spec);
+            return answer->second;
+        }
+        ++result_.calls;
         const CallResult got = candidate_.run(op_.build(empty), {});
         seconds_ += got.seconds;
         const bool declined = got.declined();
+        answer->second = !declined;
         deaths_ = got.died() ? deaths_ + 1 : 0;
         const bool is_over = got.kind == CallResult::Kind::timed_out || seconds_ > kSeconds || deaths_ == kDeaths;
         if (!declined && (!is_over || scope_.is_declared())) scope_.accept(spec);
@@ -561,6 +569,7 @@ private:
     SurveyCases cases_;
     double seconds_ = 0;  ///< of all calls
     int deaths_ = 0;      ///< calls without a return, one behind another
+    std::map<std::string, bool> answers_;  ///< whether a case was taken: none is asked for twice
     std::map<std::string, int> reasons_;  ///< what declined calls said, and how often
 };
 

@@ -91,15 +91,17 @@ void SurveyCases::keep_relations(Spec& spec, std::size_t changed) const {
     }
 }
 
-bool SurveyCases::is_legal(const Spec& spec) const {
+std::int64_t SurveyCases::elements(const Spec& spec) const {
     Int elements = 0;
     for (const auto& shape : op_.shapes(spec)) {
         Int product = 1;
         for (const Int extent : shape) product *= extent;
         elements += product;
     }
-    return elements <= kElements && !op_.illegal(spec);
+    return elements;
 }
+
+bool SurveyCases::is_legal(const Spec& spec) const { return elements(spec) <= kElements && !op_.illegal(spec); }
 
 Spec SurveyCases::reduced(const Spec& from, const Spec& base,
              const std::function<bool(const Spec&)>& keeps) const {

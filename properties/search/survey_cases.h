@@ -32,6 +32,8 @@ public:
         : op_(op), scope_(scope), pool_(pool) {}
 
     const Spec& anchor() const { return scope_.accepted().front(); }
+    /// Of all tensors.
+    std::int64_t elements(const Spec& spec) const;
     /// And small enough to be made in a millisecond or two.
     bool is_legal(const Spec& spec) const;
     bool has(const Spec& spec, const Values& values) const;

@@ -11,15 +11,11 @@ using Int = std::int64_t;
 
 /// The bias as given, without the scale of pse_type 1, of every pair of one sequence [N1,Sq,Skv].
 /// Hidden pairs get a number that would be noticed.
-std::vector<double> pairs_of_bias(const FlashParts& parts, std::size_t b) {
-    ref::FlashAttentionShape raw = parts.shape;
-    if (raw.bias.type == 1) raw.bias.type = 0;
-    const ref::SequenceStarts starts(raw);
-    std::vector<double> values;
-    for_each_pair(raw, b, [&](std::size_t, Int n, Int i, Int j) {
-        values.push_back(ref::is_visible(raw, starts, b, n, i, j) ? ref::bias_at(raw, starts, b, n, i, j) : 96);
+/// Appends the bias of every pair of sequence b, 96 where a pair is hidden. Of bias type 1 that is scale times what is given.
+void add_pairs_of_bias(const ref::FlashAttentionShape& s, const ref::SequenceStarts& starts, std::size_t b, std::vector<double>& values) {
+    for_each_pair(s, b, [&](std::size_t, Int n, Int i, Int j) {
+        values.push_back(ref::is_visible(s, starts, b, n, i, j) ? ref::bias_at(s, starts, b, n, i, j) : 96);
     });
-    return values;
 }
 
 void set_bias(FlashParts& parts, std::vector<Int> shape, const std::vector<double>& values) {
@@ -79,11 +75,11 @@ std::optional<FlashParts> with_plain_bias(const FlashParts& parts) {
     if (!parts.shape.bias.present) return parts;
     FlashParts to = parts;
     const ref::FlashAttentionShape& s = parts.shape;
+    if (s.bias.type == 1) to.shape.bias.type = 0;  // as given
+    const ref::SequenceStarts starts(to.shape);
     std::vector<double> values;
-    for (std::size_t b = 0; b < s.query_lengths.size(); ++b) {
-        const std::vector<double> one = pairs_of_bias(parts, b);
-        values.insert(values.end(), one.begin(), one.end());
-    }
+    for (std::size_t b = 0; b < s.query_lengths.size(); ++b) add_pairs_of_bias(to.shape, starts, b, values);
+    to.shape.bias.type = s.bias.type;
     if (!s.packed) {
         set_bias(to,
                  {std::ssize(s.query_lengths), s.query_heads, s.query_lengths[0], s.kv_lengths[0]},
@@ -119,10 +115,14 @@ FlashParts single_sequence(const AttentionProblem& problem, std::size_t b, bool 
         });
     if (!s.bias.present) return one;
     if (s.bias.type < 2) {
+        std::vector<double> values;
+        ref::FlashAttentionShape raw = from;
+        if (raw.bias.type == 1) raw.bias.type = 0;
+        add_pairs_of_bias(raw, ref::SequenceStarts(raw), b, values);
         set_bias(one,
                  s.packed ? std::vector<Int>{s.query_heads * queries * keys}
                           : std::vector<Int>{1, s.query_heads, queries, keys},
-                 pairs_of_bias(all, b));
+                 values);
         return one;
     }
     if (s.bias.shape.size() == 2) {
