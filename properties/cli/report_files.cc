@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
+#include "properties/candidate/python_candidate.h"
 #include "properties/case/number_text.h"
 #include "properties/cli/command.h"
 #include "properties/cli/emitted_case.h"
@@ -78,6 +81,22 @@ std::string badge_of(const std::string& json) {
     return badge.dump() + "\n";
 }
 
+/// Files that a run reads and no report may replace. A baseline and a stopped run may be those that the new report takes the place of.
+std::vector<std::pair<std::string, std::string>> inputs_of(const Arguments& arguments) {
+    std::vector<std::pair<std::string, std::string>> files;
+    // --write-waivers keeps what is there.
+    if (!arguments.waive.empty() && (arguments.write_waivers.empty() || !is_same_file(arguments.waive, arguments.write_waivers)))
+        files.emplace_back("the file of --waive", arguments.waive);
+    std::string candidate = arguments.candidate;
+    for (const std::string_view prefix : {std::string_view(kPythonPrefix), std::string_view("aclnn:")})
+        if (candidate.starts_with(prefix)) candidate.erase(0, prefix.size());
+    if (const std::size_t colon = candidate.rfind(".py:"); colon != std::string::npos) candidate.resize(colon + 3);
+    std::istringstream libraries(candidate);
+    for (std::string one; std::getline(libraries, one, ',');)
+        if (std::filesystem::is_regular_file(one)) files.emplace_back("a file of --candidate", one);
+    return files;
+}
+
 ComparedReport compared(const std::string& json, const std::string& path) {
     try {
         return compared_with(json, read_report(path));
@@ -98,6 +117,8 @@ void check_report_paths(const Arguments& arguments) {
         for (std::size_t other = 0; other < k; ++other)
             if (is_same_file(paths[k], paths[other]) && is_replaceable(paths[k]))
                 throw UsageError(fmt::format("two reports have the name {}", paths[k]));
+        for (const auto& [what, path] : inputs_of(arguments))
+            if (is_same_file(paths[k], path)) throw UsageError(fmt::format("a report has the name {}, which is {}: it would be overwritten", paths[k], what));
     }
     constexpr const char* kNothing = R"({"properties": [], "exit_status": 0})";
     if (!arguments.baseline.empty()) (void)compared(kNothing, arguments.baseline);

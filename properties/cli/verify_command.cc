@@ -27,6 +27,8 @@
 #include "properties/candidate/sha256.h"
 #include "properties/candidate/worker_process.h"
 #include "properties/case/printable.h"
+#include "properties/report/baseline.h"
+#include "properties/report/exit_status.h"
 #include "properties/report/files.h"
 #include "properties/report/json.h"
 #include "properties/report/last_report.h"
@@ -185,6 +187,12 @@ void go_on_with(const InterruptedRun& before, const std::string& path, const Run
     options.begun = before.begun;
 }
 
+/// A job that is run again after a crash has the same command each time: where the report that it writes is not there yet, it begins.
+bool is_first_start(const Arguments& arguments) {
+    return !arguments.resume.empty() && !arguments.json.empty() && is_same_file(arguments.resume, arguments.json) &&
+           !std::filesystem::exists(arguments.resume);
+}
+
 /// The operators that the candidate has itself: what completes it is not under test.
 void leave_out_completions(const Candidate& candidate, std::vector<std::string>& ops) {
     const auto* mixed = dynamic_cast<const MixedCandidate*>(&candidate);
@@ -218,7 +226,10 @@ int verify_command(const Arguments& arguments) {
         options.properties = {"agreement"};
     }
     std::optional<InterruptedRun> before;
-    if (!arguments.resume.empty()) before = run_to_resume(arguments.resume);
+    const bool is_first = is_first_start(arguments);
+    if (!arguments.resume.empty() && !is_first) before = run_to_resume(arguments.resume);
+    if (before && options.total_seconds > 0)  // of the time of the whole run; what is begun needs some
+        options.total_seconds = std::max(seconds - before->duration_s, seconds / 10);
     const std::string shard = shard_of(arguments);
     // Shards of one run must agree on the seed without being told.
     const std::uint64_t seed = arguments.seed             ? *arguments.seed
@@ -228,12 +239,13 @@ int verify_command(const Arguments& arguments) {
     options.engine.seed = seed;
     options.engine.profile = arguments.profile;
     options.engine.replay_only = arguments.cases == 0;
-    if (arguments.cases == 0 && arguments.corpus.empty())
-        throw UsageError("--cases is 0, expected at least 1 unless --corpus gives cases to replay");
+    if (arguments.cases == 0 && arguments.corpus.empty() && arguments.baseline.empty())
+        throw UsageError("--cases is 0, expected at least 1 unless --corpus or --baseline gives cases to replay");
     std::optional<Corpus> corpus;
     if (!arguments.corpus.empty()) 
         options.corpus = &corpus.emplace(arguments.corpus, arguments.profile);
     if (corpus && !options.engine.replay_only) corpus->check_writable();
+    if (!arguments.baseline.empty()) options.known_cases = cases_of_baseline(read_report(arguments.baseline), arguments.profile);
     options.engine.cases = arguments.cases >= 0 ? arguments.cases
                            : arguments.thorough ? kThoroughCases
                                                 : 0;
@@ -275,6 +287,11 @@ int verify_command(const Arguments& arguments) {
             if (!find_operator(name)->property("sampled"))
                 report.notes.push_back(fmt::format("{} has no problems of full size: --large checks nothing of it", name));
     if (before) go_on_with(*before, arguments.resume, report, options);
+    if (before && before->is_over) {
+        say("{} is of this run, which came to its end: {}\n", arguments.resume, verdict_of(before->exit_status));
+        return finish_report(arguments, read_report(arguments.resume), before->exit_status);
+    }
+    if (is_first) report.notes.push_back(fmt::format("{} of --resume is not there yet: the run begins", arguments.resume));
     catch_interrupts();
     if (corpus) report.notes = corpus->warnings();
     if (corpus && !std::filesystem::exists(arguments.corpus))

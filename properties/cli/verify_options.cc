@@ -20,7 +20,7 @@ CLI::App* add_verify_command(CLI::App& app, Arguments& arguments) {
     verify
         ->add_option(
             "--cases", arguments.cases,
-            "cases per property, whatever time they take; 0 only replays --corpus")
+            "cases per property, whatever time they take; 0 only replays --corpus and --baseline")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
     verify
         ->add_option("--time", arguments.seconds,
@@ -115,7 +115,8 @@ CLI::App* add_verify_command(CLI::App& app, Arguments& arguments) {
     verify
         ->add_option("--resume", arguments.resume,
                      "JSON report of a stopped run of the same options, library and version: its "
-                     "finished properties are taken over, its seed is used")
+                     "finished properties are taken over, its seed is used, --time counts for both; one that came to its end is told again; "
+                     "the file of --json that is not there yet begins the run")
         ->type_name("FILE");
     verify->add_option("--json", arguments.json, "write the report as JSON")->type_name("FILE");
     add_report_options(*verify, arguments);

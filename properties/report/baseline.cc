@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "properties/case/printable.h"
+#include "properties/operators/catalogue.h"
 #include "properties/report/causes.h"
 #include "properties/report/exit_status.h"
 
@@ -17,16 +18,30 @@ struct KnownFailure {
     std::string op, property, failure;
     std::string smallest;  ///< case line
     std::vector<std::string> looks_like;  ///< hypotheses that explain it
+    bool is_replayed = false, is_certified = false;
+    bool is_of_bound = false;  ///< whether it fails is not a matter of many samples
+    bool is_mended = false;    ///< of a baseline: the run has judged its case, which holds
+    bool was_run = false;      ///< and so it has, or it fails
+    std::int64_t case_number = 0;  ///< in the sequence of its law; 0: not known
     std::string text() const { return fmt::format("{}.{}: {}", op, property, failure); }
     Json json() const { return {{"op", op}, {"property", property}, {"failure", failure}}; }
 };
+
+/// Hypotheses that explain it, and what a matched filter saw: "scale inside the softmax".
+std::vector<std::string> diagnoses_of(const Failure& one) {
+    std::vector<std::string> all = hypotheses_in(one.message);
+    const std::size_t colon = one.failure.find(": ");
+    if (one.tier == Tier::filter && colon != std::string::npos) all.push_back(one.failure.substr(colon + 2));
+    return all;
+}
 
 std::vector<KnownFailure> failures_in(Json& report) {
     std::vector<KnownFailure> all;
     (void)report.at("properties");
     std::int64_t rejected = 0;
     for (const Failure& one : failures_of(report, rejected))
-        all.push_back({one.op, one.property, one.failure.empty() ? one.message : one.failure, one.case_line, hypotheses_in(one.message)});
+        all.push_back({one.op, one.property, one.failure.empty() ? one.message : one.failure, one.case_line, diagnoses_of(one), one.is_replayed, one.is_certified,
+                       one.tier == Tier::bound || one.tier == Tier::relation, false, false, one.case_number});
     return all;
 }
 
@@ -47,21 +62,66 @@ bool is_another(const std::vector<KnownFailure>& all, const KnownFailure& one) {
     return has_diagnosis;
 }
 
+/// The case of the baseline as it was, or still its smallest form. One of which a smaller case fails now, although all of them
+/// held before, has got another defect.
+bool still_fails(const KnownFailure& one, const KnownFailure& before) {
+    return one.is_replayed && (one.smallest == before.smallest || !before.is_certified || !one.is_of_bound);
+}
+
 /// The same failure of the same law, or the same wrong output at the same smallest case or with a diagnosis in common: which
-/// laws meet a defect in a given time is chance.
-bool has(const std::vector<KnownFailure>& all, const KnownFailure& one) {
-    return std::ranges::any_of(all, [&](const KnownFailure& other) {
-        return other.op == one.op && ((other.property == one.property && other.failure == one.failure) ||
-                                      (output_of(other.failure) == output_of(one.failure) &&
-                                       ((!one.smallest.empty() && other.smallest == one.smallest) ||
-                                        shares_a_diagnosis(one, other))));
+/// laws meet a defect in a given time is chance. What is wrong in other ways may have the same class, so that a law that has run the
+/// case of the baseline goes by it.
+bool is_same(const KnownFailure& one, const KnownFailure& before) {
+    if (one.op != before.op || before.is_mended) return false;
+    if (one.property == before.property && one.failure == before.failure && (!before.was_run || still_fails(one, before))) return true;
+    return output_of(before.failure) == output_of(one.failure) &&
+           ((!one.smallest.empty() && before.smallest == one.smallest) || shares_a_diagnosis(one, before));
+}
+
+bool has(const std::vector<KnownFailure>& before, const KnownFailure& one) {
+    return std::ranges::any_of(before, [&](const KnownFailure& other) { return is_same(one, other); });
+}
+
+/// What became of the cases of the baseline that the run began with.
+void note_replays(const Json& report, const std::vector<KnownFailure>& now, std::vector<KnownFailure>& before) {
+    for (KnownFailure& one : before) {
+        one.was_run = std::ranges::any_of(report.at("properties"), [&](const Json& property) {
+            return property.at("op") == one.op && property.at("property") == one.property && property.value("replayed", std::int64_t{0}) > 0;
+        });
+        one.is_mended = one.was_run && std::ranges::none_of(now, [&](const KnownFailure& other) {
+            return other.is_replayed && other.op == one.op && other.property == one.property && other.failure == one.failure;
+        });
+    }
+    // A large case of random data deviates by whatever is wrong. It says nothing where the exact cases of that output hold.
+    for (KnownFailure& one : before) {
+        if (one.is_of_bound || !one.was_run) continue;
+        const auto is_exact_one = [&](const KnownFailure& other) {
+            return other.is_of_bound && other.was_run && other.op == one.op && output_of(other.failure) == output_of(one.failure);
+        };
+        one.is_mended = one.is_mended || (std::ranges::any_of(before, is_exact_one) &&
+                                          std::ranges::all_of(before, [&](const KnownFailure& other) { return !is_exact_one(other) || other.is_mended; }));
+    }
+}
+
+/// Whether the run of the baseline has judged this very case, which held: the same seed and options draw the same cases.
+bool held_before(const Json& report, const Json& baseline, const KnownFailure& one) {
+    for (const char* key : {"/seed", "/options", "/precision/declared"}) {
+        const Json::json_pointer at(key);
+        if (!report.contains(at) || !baseline.contains(at) || report.at(at) != baseline.at(at)) return false;
+    }
+    return one.case_number > 0 && std::ranges::any_of(baseline.at("properties"), [&](const Json& property) {
+        return property.at("op") == one.op && property.at("property") == one.property && property.at("status") == "held" && property.value("waived", 0) == 0 &&
+               property.at("cases").get<std::int64_t>() >= one.case_number;
     });
 }
 
 /// Those of `now` that the baseline has. One of a cause of which it has another failure of the same output counts, too.
-std::vector<bool> known_of(Json& report, const std::vector<KnownFailure>& now, const std::vector<KnownFailure>& before) {
-    std::vector<bool> known;
-    for (const KnownFailure& one : now) known.push_back(has(before, one) && !is_another(before, one));
+std::vector<bool> known_of(Json& report, const Json& baseline, const std::vector<KnownFailure>& now, const std::vector<KnownFailure>& before) {
+    std::vector<bool> known, is_new;
+    for (const KnownFailure& one : now) {
+        is_new.push_back(is_another(before, one) || held_before(report, baseline, one));
+        known.push_back(has(before, one) && !is_new.back());
+    }
     std::int64_t rejected = 0;
     const std::vector<Failure> failures = failures_of(report, rejected);
     for (const Cause& cause : causes_of(failures, rejected == 0)) {
@@ -70,7 +130,7 @@ std::vector<bool> known_of(Json& report, const std::vector<KnownFailure>& now, c
         };
         std::vector<std::size_t> more;
         for (const std::size_t i : cause.failures)
-            if (!known[i] && !is_another(before, now[i]) && std::ranges::any_of(cause.failures, [&](std::size_t other) { return shares(i, other); })) more.push_back(i);
+            if (!known[i] && !is_new[i] && std::ranges::any_of(cause.failures, [&](std::size_t other) { return shares(i, other); })) more.push_back(i);
         for (const std::size_t i : more) known[i] = true;
     }
     return known;
@@ -121,14 +181,32 @@ Json parsed_baseline(const std::string& text) {
 
 }  // namespace
 
+std::vector<KnownCase> cases_of_baseline(const std::string& baseline, Profile profile) {
+    Json report = parsed_baseline(baseline);
+    std::vector<KnownCase> cases;
+    for (const KnownFailure& one : failures_in(report)) {
+        const Operator* op = find_operator(one.op);
+        if (op == nullptr || op->property(one.property) == nullptr || one.smallest.empty()) continue;
+        try {
+            KnownCase known{one.op, one.property, parse(one.smallest, schemas())};
+            known.spec.profile = profile;
+            if (known.spec.schema->op == one.op && !op->illegal(known.spec)) cases.push_back(std::move(known));
+        } catch (const std::invalid_argument&) {  // of a version with other fields
+        }
+    }
+    return cases;
+}
+
 ComparedReport compared_with(const std::string& json, const std::string& baseline) {
     Json report = Json::parse(json), earlier = parsed_baseline(baseline);
-    const std::vector<KnownFailure> now = failures_in(report), before = failures_in(earlier);
+    const std::vector<KnownFailure> now = failures_in(report);
+    std::vector<KnownFailure> before = failures_in(earlier);
+    note_replays(report, now, before);
     std::vector<KnownFailure> fresh, same, fixed, unknown;
-    const std::vector<bool> known = known_of(report, now, before);
+    const std::vector<bool> known = known_of(report, earlier, now, before);
     for (std::size_t i = 0; i < now.size(); ++i) (known[i] ? same : fresh).push_back(now[i]);
     for (const KnownFailure& one : before)
-        if (!has(now, one)) (is_judged(report, one) ? fixed : unknown).push_back(one);
+        if (std::ranges::none_of(now, [&](const KnownFailure& other) { return is_same(other, one); })) (is_judged(report, one) ? fixed : unknown).push_back(one);
     report["baseline"] = {{"new", json_of(fresh)}, {"same", json_of(same)}, {"fixed", json_of(fixed)},
                           {"not_judged", json_of(unknown)}};
     ComparedReport out;
@@ -148,7 +226,7 @@ ComparedReport compared_with(const std::string& json, const std::string& baselin
 bool is_in_baseline(const Json& report, const std::string& op, const std::string& property,
                     const std::string& failure) {
     if (!report.contains("baseline")) return false;
-    const Json one = KnownFailure{op, property, failure, {}, {}}.json();
+    const Json one = KnownFailure{.op = op, .property = property, .failure = failure, .smallest = {}, .looks_like = {}}.json();
     const Json same = report["baseline"].value("same", Json::array());
     return std::ranges::find(same, one) != same.end();
 }

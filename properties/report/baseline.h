@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "properties/report/json_parts.h"
+#include "properties/report/results.h"
 
 namespace attncheck::properties {
 
@@ -14,9 +15,14 @@ struct ComparedReport {
     std::string text;     ///< for people: the lists
 };
 
-/// Failures are the same when operator, property and failure class are; the smallest case may
-/// differ, since another seed finds another one. A failure is fixed when its property was judged and
-/// has it no longer. `json` is a report of attncheck, `baseline` one that anybody may have written:
+/// The smallest cases of a baseline: those that this profile allows, and nothing of what another version wrote in other words. A
+/// run that is to be compared begins with them.
+std::vector<KnownCase> cases_of_baseline(const std::string& baseline, Profile profile);
+
+/// Failures are the same when the case of the baseline still fails and stays the smallest one; or when wrong output and
+/// smallest case are, or wrong output and diagnosis. Where a law did not run the cases of the baseline (on another shard, by an
+/// earlier version), the same law and failure class are enough. A failure is fixed when its property was judged and has it no
+/// longer. `json` is a report of attncheck, `baseline` one that anybody may have written:
 /// throws std::runtime_error when it is none.
 ComparedReport compared_with(const std::string& json, const std::string& baseline);
 

@@ -16,6 +16,9 @@ struct Failure {
     std::string op, property, failure, message, case_line;
     Tier tier = Tier::relation;
     std::string matters, certificate;
+    bool is_replayed = false;   ///< of a case that was given, not generated
+    bool is_certified = false;  ///< every neighbour of the smallest case holds
+    std::int64_t case_number = 0;  ///< in the sequence of its law; 0: not known
     std::string replay = {};  ///< the command that replays it; empty: "@N" of the last run does
 
     /// A call with illegal arguments.

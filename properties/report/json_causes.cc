@@ -16,6 +16,9 @@ Failure failure_of(const Json& property, const Json& found) {
     one.case_line = found.value("case", "");
     one.matters = found.value("matters", "");
     one.certificate = found.value("certificate", "");
+    one.is_replayed = property.value("replayed", std::int64_t{0}) > 0 && found.value("found_after_cases", std::int64_t{1}) == 0;
+    one.case_number = found.value("found_after_cases", std::int64_t{0});
+    one.is_certified = found.value("certified", false);
     one.replay = found.value("reproduce", "");
     if (one.message.empty()) one.message = found.value("message_as_found", "");  // of a version that left it out
     try {

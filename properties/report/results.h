@@ -120,6 +120,12 @@ inline const std::string& message_of(const Counterexample& found) {
     return found.message.empty() ? found.found_message : found.message;
 }
 
+/// A case that failed in an earlier run.
+struct KnownCase {
+    std::string op, property;
+    Spec spec;
+};
+
 /// Cases that a property must meet to say that it holds, where as many were asked for.
 inline constexpr std::int64_t kConclusiveCases = 30;
 /// Failure classes of a property that are shown.
@@ -150,6 +156,10 @@ struct PropertyReport {
     std::vector<CastEvidence> casts;  ///< by word, over all cases
     std::vector<BoundEvidence> bounds;  ///< by name, over some of the cases
     std::vector<Counterexample> counterexamples;  ///< one per failure class
+    /// Of a run that was killed: those that it had found and not shrunk wait for it again.
+    void go_on_shrinking() {
+        for (Counterexample& found : counterexamples) found.being_shrunk = found.certificate.starts_with(kNotShrunk);
+    }
     std::vector<std::string> waivers;             ///< reasons of the waivers that were used
     std::string note;
     std::vector<std::string> coverage;  ///< of each case of full size, the rows that were compared

@@ -47,8 +47,8 @@ InterruptedRun interrupted_run_from(const std::string& text,
         const Json report = parsed_report(text);
         if (!report.is_object() || report.value("schema", Json()) != 1)
             throw std::runtime_error("is not an attncheck report of schema 1");
-        if (!report.at("interrupted").get<bool>())
-            throw std::runtime_error("is of a run that came to its end: nothing is left to resume");
+        run.is_over = !report.at("interrupted").get<bool>();
+        run.exit_status = report.at("exit_status");
         run.version = report.at("version");
         run.library_sha256 = report.at("library_sha256");
         run.seed = report.at("seed");
@@ -56,15 +56,15 @@ InterruptedRun interrupted_run_from(const std::string& text,
         run.duration_s = report.at("duration_s");
         for (const auto& [name, value] : report.at("options").items())
             run.options.emplace_back(name, option_text(name, value));
+        if (run.is_over) return run;
         for (const Json& one : report.at("finished"))
             run.finished.push_back(property_from_text(one.dump(), known));
         for (const Json& one : report.value("begun", Json::array()))
             run.begun.push_back(property_from_text(one.dump(), known));
     } catch (const Json::parse_error&) {
         throw std::runtime_error("is not JSON");
-    } catch (const Json::exception& e) {
-        throw std::runtime_error("is no report that a run can go on with: " +
-                                 printable_line(e.what(), kLongestMessage));
+    } catch (const Json::exception&) {  // its text speaks of the program, not of the file
+        throw std::runtime_error("is no report that a run can go on with: a part of it is missing or was changed");
     } catch (const std::invalid_argument& e) {  // a case line
         throw std::runtime_error(printable_line(e.what(), kLongestMessage));
     }

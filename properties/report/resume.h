@@ -21,12 +21,14 @@ struct InterruptedRun {
     std::uint64_t seed = 1;
     std::string shard;  ///< "1/4"
     double duration_s = 0;
+    bool is_over = false;  ///< it came to its end: its report is the verdict
+    int exit_status = 0;   ///< of that verdict
     std::vector<std::pair<std::string, std::string>> options;
     std::vector<PropertyReport> finished;
     std::vector<PropertyReport> begun;
 };
 
-/// Reads the JSON report of an interrupted run. Throws std::runtime_error when it is none.
+/// Reads the JSON report of a run that was interrupted or came to its end. Throws std::runtime_error when it is none.
 InterruptedRun interrupted_run_from(const std::string& text,
                                     const std::vector<const Schema*>& known);
 

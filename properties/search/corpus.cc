@@ -96,12 +96,14 @@ std::optional<Corpus::Entry> Corpus::entry_of(const std::string& line, const Ope
     return std::nullopt;
 }
 
+bool is_case_of(const Property& property, const Spec& spec) {
+    return property.validation == !spec.edits.empty() && (!property.domain || property.domain(spec));
+}
+
 std::vector<Spec> Corpus::cases_of(const Operator& op, const Property& property) const {
     std::vector<Spec> cases;
     for (const Entry& entry : entries_)
-        if (entry.op == op.name() && (entry.property == "*" || entry.property == property.name) &&
-            property.validation == !entry.spec.edits.empty() &&
-            (!property.domain || property.domain(entry.spec)))
+        if (entry.op == op.name() && (entry.property == "*" || entry.property == property.name) && is_case_of(property, entry.spec))
             cases.push_back(entry.spec);
     return cases;
 }

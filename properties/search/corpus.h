@@ -14,6 +14,9 @@
 
 namespace attncheck::properties {
 
+/// Whether a property can be asked for the case: it is in its domain, and a call with edited arguments for one about validation.
+bool is_case_of(const Property& property, const Spec& spec);
+
 class Corpus {
 public:
     /// Reads the folder; one that does not exist is empty and is created by the first add(). Cases

@@ -114,12 +114,12 @@ private:
     /// The state after the cases of an earlier run: each is drawn again, and none is run.
     void redo(const PropertyReport& begun) {
         report_ = begun;
+        report_.go_on_shrinking();
         report_.status = PropertyReport::Status::held;
         report_.note.clear();
         report_.interrupted = false;
         for (const Counterexample& found : report_.counterexamples) known_classes_.insert(found.failure);
         replayed_ = static_cast<std::size_t>(std::max<std::int64_t>(0, begun.journal.replayed));
-        replaying_ = false;
         for_each_case(begun.journal, [&](Outcome outcome, const std::string& failure) {
             std::optional<Spec> spec = sequence_.next();
             while (!spec) spec = sequence_.next();
@@ -133,6 +133,7 @@ private:
     }
 
     void search() {
+        replaying_ = replayed_ < options_.replay.size();
         while (replayed_ < options_.replay.size() && !finished() && !is_slice_over()) {
             fresh_case(next_replayed());
             settle();

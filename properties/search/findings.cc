@@ -157,10 +157,9 @@ void Findings::take_over(std::size_t i, const PropertyReport& report) {
 void Findings::go_on_with(std::size_t i, const PropertyReport& report) {
     take_over(i, report);
     properties_[i].is_closed = false;
-    for (Counterexample& found : properties_[i].report->counterexamples) {
-        found.being_shrunk = found.certificate.starts_with(kNotShrunk);
+    properties_[i].report->go_on_shrinking();
+    for (const Counterexample& found : properties_[i].report->counterexamples)
         properties_[i].shown[found.failure] = !found.being_shrunk;
-    }
 }
 
 std::optional<PropertyReport> Findings::left_by(std::size_t i) const {

@@ -18,6 +18,7 @@ struct VerifyOptions {
     std::vector<std::string> properties;  ///< empty: all
     EngineOptions engine;
     Corpus* corpus = nullptr;  ///< replayed first and extended; may be null
+    std::vector<KnownCase> known_cases;  ///< of a baseline: replayed first
     double total_seconds = 0;  ///< shared out over the properties; 0: no limit
     double loading_seconds = 0;  ///< that the candidate took when it was opened: those of the processes take about as long; 0: the time is for loading, too
     bool validation = true;
@@ -27,6 +28,9 @@ struct VerifyOptions {
     /// Saves what is known while the run goes on; may be empty. Not called at the end.
     std::function<void(const RunReport&)> save;
 };
+
+/// Cases of a corpus and of a baseline: those that the property is asked for before any is generated.
+std::vector<Spec> given_cases(const VerifyOptions& options, const Operator& op, const Property& property);
 
 /// True for a name among `names`, and for every name if there are none.
 bool is_chosen(const std::vector<std::string>& names, const std::string& name);

@@ -234,8 +234,7 @@ bool Run::is_wanted(const Operator& op, const Property& property) const {
     if (!is_chosen(options_.properties, property.name)) return false;
     if (property.validation && !options_.validation) return false;
     if (property.large && options_.properties.empty()) return false;
-    return !options_.engine.replay_only ||
-           (options_.corpus && !options_.corpus->cases_of(op, property).empty());
+    return !options_.engine.replay_only || !given_cases(options_, op, property).empty();
 }
 
 bool Run::classes_are_judged(const Operator& op) const {

@@ -25,6 +25,16 @@ const Survey& Searches::survey_of(const Operator& op) {
     return surveys_.emplace(op.name(), std::move(learned)).first->second;
 }
 
+std::vector<Spec> given_cases(const VerifyOptions& options, const Operator& op, const Property& property) {
+    std::vector<Spec> cases;
+    if (options.corpus) cases = options.corpus->cases_of(op, property);
+    for (const KnownCase& known : options.known_cases)
+        if (known.op == op.name() && known.property == property.name && is_case_of(property, known.spec) &&
+            std::ranges::find(cases, known.spec) == cases.end())
+            cases.push_back(known.spec);
+    return cases;
+}
+
 EngineOptions Searches::engine_options(const RunTask& task) {
     EngineOptions engine = options_.engine;
     if (options_.total_seconds > 0)  // shrinking may take a run a little past its time, not far
@@ -37,7 +47,7 @@ EngineOptions Searches::engine_options(const RunTask& task) {
     engine.companions = of_all_.companions;
     engine.dealt_from = task.dealt_from;
     engine.begun = task.begun;
-    if (options_.corpus && has_first_portion(engine)) engine.replay = options_.corpus->cases_of(*task.op, *task.property);
+    if (has_first_portion(engine)) engine.replay = given_cases(options_, *task.op, *task.property);
     if (!engine.replay_only) engine.survey = &survey_of(*task.op);
     return engine;
 }

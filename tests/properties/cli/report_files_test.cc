@@ -42,6 +42,10 @@ TEST_F(ReportFilesTest, KnownFailuresDoNotFailARun) {
     const std::string known = text_of("known");
     EXPECT_EQ(verify("--waive " + file("known") + " --write-waivers " + file("known")).status, 0);
     EXPECT_EQ(text_of("known"), known) << "waivers are not lost";
+    expect_refusal("verify --waive " + file("known") + " --json " + file("known"), {"known, which is the file of --waive: it would be overwritten"});
+    const std::string library = candidate_path("one_element_past_output");
+    expect_refusal("verify --candidate " + quoted(library) + " --html " + quoted(library), {"which is a file of --candidate"});
+    EXPECT_EQ(text_of("known"), known);
     expect_refusal("verify --waive " + file(""), {"it is a directory"});
     const Json badge = Json::parse(text_of("badge.json"));
     EXPECT_THAT(badge.at("message").get<std::string>(), HasSubstr(" cases, 30 waived"));

@@ -58,8 +58,33 @@ TEST_F(ResumeTest, RunsGoOn) {
     }
     // The whole report is one like any other.
     EXPECT_EQ(attncheck("merge " + file("whole.json")).status, 0);
-    expect_refusal(verify("prints", "--resume " + file("whole.json")),
-                   {"whole.json", "nothing is left to resume"});
+    // A job that is started again has its verdict; of another run it has none.
+    const Ran told = attncheck(verify("prints", three_ + "--resume " + file("whole.json") + " --json " + file("copy.json")));
+    EXPECT_EQ(told.status, 0) << told.printed;
+    EXPECT_THAT(told.printed, HasSubstr("which came to its end: held"));
+    EXPECT_EQ(text_of("copy.json"), text_of("whole.json"));
+    expect_refusal(verify("declines", three_ + "--resume " + file("whole.json")), {"whole.json", "library of SHA-256"});
+    // And one command for all its starts.
+    const Ran first = attncheck(verify("prints", "--property agreement --cases 3 --resume " + file("new.json") + " --json " + file("new.json")));
+    EXPECT_EQ(first.status, 0) << first.printed;
+    EXPECT_THAT(first.printed, HasSubstr("is not there yet: the run begins"));
+}
+
+// A run that was killed while it shrank shrinks again, and what goes on in the search does not undo it.
+TEST_F(ResumeTest, CounterexamplesAreShrunkAgain) {
+    const auto run = [&](const std::string& more) { return verify("one_element_past_output", "--property memory --cases 700 --time 20 " + more); };
+    stop("KILL", run(""), "begun");
+    Json stopped = report("stopped.json");
+    ASSERT_EQ(stopped.at("begun").size(), 1u);
+    Json& found = stopped["begun"][0]["counterexamples"][0];
+    found["spec"] = found.at("original");
+    found["certificate"] = "not shrunk to its end";
+    write("stopped.json", stopped.dump());
+    const Ran ran = attncheck(run("--json " + file("again.json") + " --resume " + file("stopped.json")));
+    EXPECT_EQ(ran.status, 1) << ran.printed;
+    const Json again = report("again.json").at("properties").at(0);
+    EXPECT_GT(again.at("cases"), stopped.at("begun").at(0).at("cases"));
+    EXPECT_THAT(again.at("counterexample").at("certificate").get<std::string>(), HasSubstr("neighbours hold"));
 }
 
 // A property that was in the middle of its cases goes on there, to the same end.

@@ -1,6 +1,7 @@
 // JUnit XML, and reports beside an earlier one.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -187,6 +188,70 @@ TEST(Baseline, ComparesFailures) {
     EXPECT_EQ(compared_with(to_json(now), to_json(now)).exit_status, 3);
     for (const char* text : {"{}", "[]", "no", "{\"schema\":1}"})
         EXPECT_THROW((void)compared_with(to_json(now), text), std::runtime_error) << text;
+}
+
+// A run begins with the cases of the baseline. What happens to them says whether a failure of the same class is the same.
+TEST(Baseline, GoesByTheCasesThatWereReplayed) {
+    RunReport before = run_report(Status::falsified);
+    Counterexample old = counterexample("out is wrong"), found = old;
+    old.certified = found.certified = true;
+    old.tier = found.tier = Tier::bound;
+    before.properties[0].counterexamples = {old};
+    RunReport now = before;
+    const auto counts = [&] {
+        now.properties[0].counterexamples = {found};
+        const Json against = Json::parse(compared_with(to_json(now), to_json(before)).json).at("baseline");
+        return std::array{against.at("new").size(), against.at("same").size(), against.at("fixed").size()};
+    };
+    using Counts = std::array<std::size_t, 3>;
+    found.case_number = 6;
+    found.spec.seed = old.spec.seed + 1;
+    EXPECT_EQ(counts(), (Counts{0, 1, 0})) << "nothing was replayed: the class decides";
+    now.properties[0].replayed = 1;
+    EXPECT_EQ(counts(), (Counts{1, 0, 1})) << "the old case holds, another one fails";
+    found.case_number = 0;
+    EXPECT_EQ(counts(), (Counts{1, 0, 1})) << "it fails in a smaller form, none of which failed before";
+    found.spec = old.spec;
+    EXPECT_EQ(counts(), (Counts{0, 1, 0}));
+    old.certified = false;
+    found.spec.seed = old.spec.seed + 1;
+    before.properties[0].counterexamples = {old};
+    EXPECT_EQ(counts(), (Counts{0, 1, 0})) << "the baseline had no time to shrink it";
+    // A large case of random data deviates by any defect: the exact case of the same output says more.
+    before.properties[0].counterexamples = {old};
+    before.properties.push_back(property_report("deviation", Status::falsified, 50));
+    Counterexample statistical = counterexample("out deviates");
+    statistical.tier = Tier::deviation;
+    before.properties.back().counterexamples = {statistical};
+    now = before;
+    now.properties.back().replayed = now.properties[0].replayed = 1;
+    found.case_number = 6;
+    EXPECT_EQ(counts(), (Counts{2, 0, 2}));
+    found.case_number = 0;
+    found.spec = old.spec;
+    EXPECT_EQ(counts(), (Counts{0, 2, 0}));
+}
+
+// The same seed and options draw the same cases: what held in the baseline and fails now is new, whatever else is wrong with the output.
+TEST(Baseline, WhatHeldBeforeIsNew) {
+    RunReport before = run_report(Status::falsified);
+    before.options = {{"cases", "50"}};
+    before.properties[0].counterexamples = {counterexample("out is wrong")};
+    before.properties.push_back(property_report("packing", Status::held, 50));
+    RunReport now = before;
+    now.properties.back().status = Status::falsified;
+    Counterexample found = counterexample("out breaks the relation");
+    const auto fresh = [&] {
+        now.properties.back().counterexamples = {found};
+        return Json::parse(compared_with(to_json(now), to_json(before)).json).at("baseline").at("new").size();
+    };
+    found.case_number = 50;
+    EXPECT_EQ(fresh(), 1u);
+    found.case_number = 51;
+    EXPECT_EQ(fresh(), 0u) << "which laws meet a defect depends on the time";
+    found.case_number = 50;
+    now.seed = before.seed + 1;
+    EXPECT_EQ(fresh(), 0u);
 }
 
 // Neither bytes that are no UTF-8 nor control characters reach XML, which allows none of them.
