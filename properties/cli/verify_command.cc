@@ -74,15 +74,24 @@ std::pair<int, int> parse_shard(const std::string& text) {
 std::string shard_of(const Arguments& arguments) {
     const char* const total = std::getenv("GTEST_TOTAL_SHARDS");
     const char* const index = std::getenv("GTEST_SHARD_INDEX");
-    if (arguments.shard != kOneShard || !total || !index) return arguments.shard;
+    if (arguments.shard != kOneShard || (!total && !index)) return arguments.shard;
+    if (!total || !index)
+        throw UsageError(fmt::format("{} is set and {} is not: a shard needs both, or --shard", total ? "GTEST_TOTAL_SHARDS" : "GTEST_SHARD_INDEX",
+                                     total ? "GTEST_SHARD_INDEX" : "GTEST_TOTAL_SHARDS"));
     int number = -1;
     const std::string text = index;
     const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
     if (read.ec != std::errc{} || read.ptr != text.data() + text.size() || number < 0)
         throw UsageError(fmt::format("GTEST_SHARD_INDEX is '{}', expected a whole number from 0", text));
+    const std::string shard = fmt::format("{}/{}", std::int64_t{number} + 1, total);
+    try {
+        (void)parse_shard(shard);
+    } catch (const UsageError&) {
+        throw UsageError(fmt::format("GTEST_SHARD_INDEX is '{}' and GTEST_TOTAL_SHARDS '{}', expected a number of shards up to 10000 and an index below it", text, total));
+    }
     // The runner learns from this file that the program knows of shards.
     if (const char* const status = std::getenv("GTEST_SHARD_STATUS_FILE")) std::ofstream{status};
-    return fmt::format("{}/{}", std::int64_t{number} + 1, total);
+    return shard;
 }
 
 /// A process for each core, but no more than four unasked: each may use as much memory as --memory
@@ -206,6 +215,9 @@ void leave_out_completions(const Candidate& candidate, std::vector<std::string>&
 
 int verify_command(const Arguments& arguments) {
     check_names(arguments);
+    for (const std::string& variable : arguments.variables)
+        if (variable.find('=') != std::string::npos)
+            throw UsageError(fmt::format("--env is '{}', expected the name of a variable: its value is the one that this program has", variable));
     check_report_paths(arguments);
     VerifyOptions options;
     options.operators = arguments.ops;
@@ -337,13 +349,11 @@ int verify_command(const Arguments& arguments) {
                           std::back_inserter(report.notes));
     if (arguments.seconds == 0 && seconds > 0 && !report.interrupted && !arguments.stop_at_first)
         say("{}", fitted(std::cout, usual_end(report), 2));
-    print_table(std::cout, report, arguments.verbose);
     report.date = date_now();
     const int status = exit_status(report);
     const std::string json = to_json(report);
-    if (status == kFalsified && !keep_last_report(json) && arguments.json.empty())
-        say("{}", fitted(std::cout, fmt::format("note: {} cannot be written: `reproduce @1` needs --report with a file of --json\n",
-                                                last_report_path().empty() ? "the report of the last run" : last_report_path()), 2));
+    report.is_kept = status != kFalsified || keep_last_report(json);
+    print_table(std::cout, report, arguments.verbose);
     return finish_report(arguments, json, status);
 }
 

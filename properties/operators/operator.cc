@@ -5,6 +5,7 @@
 
 #include "properties/case/many_sequences.h"
 #include "properties/case/one_buffer.h"
+#include "properties/case/large_together.h"
 #include "properties/case/unusual_strides.h"
 
 namespace attncheck::properties {
@@ -63,6 +64,7 @@ Spec Operator::sample(Random& random, int size, Profile profile) const {
     Spec spec = draw(random, size, profile);
     spec.profile = profile;
     draw_many_sequences(spec);
+    draw_large_together(spec);
     draw_unusual_strides(spec);
     draw_one_buffer(spec);
     return spec;

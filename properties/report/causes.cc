@@ -214,7 +214,7 @@ std::vector<Failure> failures_of(const RunReport& report) {
     for (const PropertyReport& p : report.properties)
         for (const Counterexample& found : p.counterexamples)
             all.push_back({p.op, p.property, found.failure, message_of(found), print(found.spec), found.tier,
-                           found.matters, found.certificate});
+                           found.matters, found.certificate, {}, {}, {}, report.is_kept ? "" : reproduce_command(report, p, found)});
     return all;
 }
 

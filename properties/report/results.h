@@ -194,6 +194,7 @@ struct RunReport {
     std::int64_t samples = kSampledRows;  ///< of verify --large
     double duration_s = 0;
     bool interrupted = false;
+    bool is_kept = true;  ///< `reproduce @N` finds it; else each counterexample is told with its whole command
     std::vector<PropertyReport> properties;
     /// For compositions: whose operators they were run on. Composition, operator, name.
     struct Source {

@@ -32,11 +32,20 @@ void take_turn(int file) {
     for (int k = 0; k < kMostTries && flock(file, LOCK_EX | LOCK_NB) != 0; ++k) usleep(kPauseUs);
 }
 
-/// Adds a separate line, or leaves the file as it was.
+/// Whether the file has the line: another run of the same folder may have added it since it was read.
+bool has_line(const std::string& path, const std::string& text) {
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);)
+        if (line == text) return true;
+    return false;
+}
+
+/// Adds a separate line unless it is there, or leaves the file as it was.
 bool append_line(const std::string& path, const std::string& text) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file < 0) return false;
     take_turn(file);
+    if (has_line(path, text)) return close(file) == 0;
     const off_t end = lseek(file, 0, SEEK_END);
     char last = '\n';
     const bool is_readable = end <= 0 || pread(file, &last, 1, end - 1) == 1;

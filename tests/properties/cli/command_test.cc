@@ -370,7 +370,7 @@ TEST_F(CommandTest, RunnersOfShardsAreUnderstood) {
     EXPECT_EQ(Json::parse(text_of("part.json"))["shard"], Json({{"parts", {3}}, {"of", 3}}));
     EXPECT_EQ(Json::parse(text_of("part.json"))["seed"], 1);
     EXPECT_TRUE(std::filesystem::exists(file("known")));
-    for (const char* wrong : {"GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=3", "GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=x"})
+    for (const char* wrong : {"GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=3", "GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=x", "GTEST_TOTAL_SHARDS=3"})
         EXPECT_EQ(run_line(wrong + rest).status, 2) << wrong;
 }
 

@@ -31,6 +31,10 @@ protected:
 TEST_F(ReproduceTest, TakesTheNumberOfACounterexample) {
     EXPECT_THAT(run("reproduce @1").printed, HasSubstr("no run has found anything yet"));
     EXPECT_THAT(find_something().printed, HasSubstr("attncheck reproduce @1\n"));
+    // Where no report of the last run can be kept, the number leads nowhere.
+    const Ran homeless = run_line("XDG_CACHE_HOME=/dev/null " + quoted(COMMAND_PATH) + " verify --stop-at-first --property memory --op nsa_compress --seed 1 --candidate " +
+                                  quoted(candidate_path("one_element_past_output")) + " 2>&1");
+    EXPECT_THAT(homeless.printed, AllOf(Not(HasSubstr("reproduce @1")), HasSubstr("replay      attncheck reproduce 'nsa_compress{")));
     for (const std::string& report : {std::string(), " --report " + quoted(file("out.json"))}) {
         const Ran again = run("reproduce @1" + report);
         EXPECT_EQ(again.status, 1) << again.printed;

@@ -132,5 +132,16 @@ TEST(RareDraws, ManyHeads) {
     EXPECT_GE(count_of("flash_attention_score", [&](const Spec& spec) { return heads(spec) && spec.number("pse") == 0; }), 3);
 }
 
+// Two extents near their limits at once: what a budget of cost keeps apart if each is drawn for itself.
+TEST(RareDraws, LargeExtentsTogether) {
+    const auto both = [](const char* one, std::int64_t least, const char* other, std::int64_t least_of_other) {
+        return [=](const Spec& spec) { return spec.number(one) >= least && spec.number(other) >= least_of_other; };
+    };
+    EXPECT_GE(count_of("attention", both("kv_heads", 8, "value_dim", 128)), 10);
+    EXPECT_GE(count_of("attention_grad", both("group", 16, "value_dim", 128)), 8);
+    EXPECT_GE(count_of("nsa_selected_attention", both("count", 12, "kv_heads", 8)), 2);
+    EXPECT_GE(count_of("nsa_compress_attention", both("count", 12, "kv_heads", 8)), 1);
+}
+
 }  // namespace
 }  // namespace attncheck::properties

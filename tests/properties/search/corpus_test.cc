@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "properties/operators/catalogue.h"
+#include "properties/search/corpus.h"
 #include "tests/properties/cli/command_fixture.h"
 
 namespace attncheck::properties {
@@ -104,6 +106,17 @@ TEST_F(CorpusTest, WhatIsNoCaseIsRefusedWithItsLine) {
     expect_refusal("verify --cases 0", {"--cases", "--corpus"});
     write("file", "");
     expect_refusal("verify --corpus " + file("file"), {"--corpus", "expected a folder"});
+}
+
+// Two runs may have one folder: what the other has added since is not added again.
+TEST_F(CorpusTest, SharedFolderHasACaseOnce) {
+    const Operator& op = *find_operator("nsa_compress");
+    Random random(5);
+    const Spec spec = op.plain(random, Profile::ascend910b);
+    Corpus one(file("corpus"), Profile::ascend910b), other(file("corpus"), Profile::ascend910b);
+    one.add(op, "agreement", spec);
+    other.add(op, "agreement", spec);
+    EXPECT_EQ(text_of("corpus/nsa_compress.txt"), "agreement " + print(spec) + "\n");
 }
 
 }  // namespace
