@@ -196,6 +196,22 @@ void go_on_with(const InterruptedRun& before, const std::string& path, const Run
     options.begun = before.begun;
 }
 
+/// Those of a baseline that this version and profile take.
+std::vector<KnownCase> known_cases(const Arguments& arguments) {
+    std::vector<KnownCase> cases;
+    for (const CaseOfBaseline& one : cases_of_baseline(read_report(arguments.baseline))) {
+        const Operator* const op = find_operator(one.op);
+        if (op == nullptr || op->property(one.property) == nullptr) continue;
+        try {
+            KnownCase known{one.op, one.property, parse(one.line, schemas())};
+            known.spec.profile = arguments.profile;
+            if (known.spec.schema->op == one.op && !op->illegal(known.spec)) cases.push_back(std::move(known));
+        } catch (const std::invalid_argument&) {  // of a version with other fields
+        }
+    }
+    return cases;
+}
+
 /// A job that is run again after a crash has the same command each time: where the report that it writes is not there yet, it begins.
 bool is_first_start(const Arguments& arguments) {
     return !arguments.resume.empty() && !arguments.json.empty() && is_same_file(arguments.resume, arguments.json) &&
@@ -257,7 +273,7 @@ int verify_command(const Arguments& arguments) {
     if (!arguments.corpus.empty()) 
         options.corpus = &corpus.emplace(arguments.corpus, arguments.profile);
     if (corpus && !options.engine.replay_only) corpus->check_writable();
-    if (!arguments.baseline.empty()) options.known_cases = cases_of_baseline(read_report(arguments.baseline), arguments.profile);
+    if (!arguments.baseline.empty()) options.known_cases = known_cases(arguments);
     options.engine.cases = arguments.cases >= 0 ? arguments.cases
                            : arguments.thorough ? kThoroughCases
                                                 : 0;

@@ -120,12 +120,6 @@ inline const std::string& message_of(const Counterexample& found) {
     return found.message.empty() ? found.found_message : found.message;
 }
 
-/// A case that failed in an earlier run.
-struct KnownCase {
-    std::string op, property;
-    Spec spec;
-};
-
 /// Cases that a property must meet to say that it holds, where as many were asked for.
 inline constexpr std::int64_t kConclusiveCases = 30;
 /// Failure classes of a property that are shown.

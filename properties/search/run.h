@@ -13,6 +13,12 @@
 
 namespace attncheck::properties {
 
+/// A case that failed in an earlier run.
+struct KnownCase {
+    std::string op, property;
+    Spec spec;
+};
+
 struct VerifyOptions {
     std::vector<std::string> operators;   ///< empty: all
     std::vector<std::string> properties;  ///< empty: all

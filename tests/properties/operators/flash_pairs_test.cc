@@ -54,6 +54,9 @@ std::vector<Feature> features_of(const Operator& op) {
                             const auto pse = static_cast<std::size_t>(spec.number("pse"));
                             // The long problems that batches need are mostly one batch: both forms.
                             constexpr auto kBoth = static_cast<std::size_t>(FlashPse::compressed);
+                            // Of 1024 queries these are the plain forms (flash_attention.md 3.2).
+                            if ((pse == kBoth || pse == kBoth + 1) && std::ranges::max(spec.lists[0]) == 1024)
+                                return std::vector{static_cast<std::size_t>(pse == kBoth ? FlashPse::plain : FlashPse::one_batch)};
                             if (spec.lists[0].size() == 1 && spec.lists[0][0] > 1024 &&
                                 (pse == kBoth || pse == kBoth + 1))
                                 return std::vector{kBoth, kBoth + 1};
