@@ -74,7 +74,9 @@ Arguments with_counterexample(Arguments arguments) {
         throw UsageError("--report names a report, but the case is given: expected @N");
     if (number == 0) return arguments;
     const std::string path = arguments.report.empty() ? last_report_path() : arguments.report;
-    if (path.empty() || (arguments.report.empty() && !std::filesystem::exists(path)))
+    if (path.empty())
+        throw UsageError(fmt::format("{}: without HOME or XDG_CACHE_HOME no run keeps its report; --report names a JSON report", arguments.case_line));
+    if (arguments.report.empty() && !std::filesystem::exists(path))
         throw UsageError(fmt::format("{}: no run has found anything yet; --report names a JSON report",
                                      arguments.case_line));
     const Replay replay = replay_of(path, number);

@@ -203,7 +203,7 @@ void print_table(std::ostream& out, const RunReport& report, bool verbose) {
                         ratio_text(p.worst_ratio), note});
         for (const auto& [label, count] : p.labels) labels[p.op][label] += count;
     }
-    out << "\n" << (verbose ? table_of(rows) + not_implemented_by(report) : summary_of(report));
+    out << "\n" << (verbose ? fitted(out, table_of(rows), 31) + not_implemented_by(report) : summary_of(report));
     const std::vector<Cause> causes = print_causes(out, report, verbose);
     for (const auto& [op, counts] : labels) {
         if (!verbose) break;
