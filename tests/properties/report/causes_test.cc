@@ -276,6 +276,9 @@ TEST(Terminal, BreaksLinesOnATerminalOnly) {
         print_counterexample(*out, report, report.properties[0], report.properties[0].counterexamples[0]);
         print_table(*out, report, false);
     }
+    RunReport with_notes = report;
+    for (PropertyReport& one : with_notes.properties) one.note = "compares with calls that the candidate does not take, and says so at length";
+    print_table(narrow, with_notes, true);
     EXPECT_LE(widest(narrow.str()), 80u);
     EXPECT_GT(widest(file.str()), 80u);
     EXPECT_THAT(narrow.str(), Not(HasSubstr("\x1b")));
