@@ -25,6 +25,22 @@ Spec long_and_thin(const Spec& spec, Random& random) {
     return thin;
 }
 
+/// More than twice the 1024 rows that a compressed bias has, thin for the same reason.
+Spec with_long_compressed_bias(const Spec& spec, Random& random) {
+    Spec thin = spec;
+    thin.overrides.clear();
+    thin.numbers[kFaKvHeads] = thin.numbers[kFaGroup] = 1;
+    thin.numbers[kFaDim] = random.pick<Int>({1, 3, 8});
+    thin.numbers[kFaValueDim] = random.between(1, thin.numbers[kFaDim]);
+    thin.numbers[kFaRope] = thin.numbers[kFaBeyondQ] = thin.numbers[kFaBeyondKv] = 0;
+    const Int rows = random.between(2050, 2300);
+    thin.lists = {{rows}, {rows}};
+    thin.recipe = Recipe::normal;
+    thin.numbers[kFaLogits] = 0;
+    thin.set("scale", static_cast<Int>(ScaleKind::rsqrt));
+    return thin;
+}
+
 }  // namespace
 
 void draw_rare_flash_values(Spec& spec) {
@@ -33,6 +49,12 @@ void draw_rare_flash_values(Spec& spec) {
         spec.numbers[kFaKeep] != 0 && random.chance(12))
         spec.numbers[kFaKeep] = static_cast<Int>(
             random.pick({FlashKeep::hundredth, FlashKeep::thousandth}));
+    constexpr int kLongCompressed = 2;
+    if (is_compressed(spec) && random.chance(kLongCompressed)) {
+        Spec thin = with_long_compressed_bias(spec, random);
+        if (!illegal(thin)) spec = std::move(thin);
+        return;
+    }
     if (random.between(0, 999) >= 4) return;
     Spec thin = long_and_thin(spec, random);
     if (!illegal(thin)) spec = std::move(thin);

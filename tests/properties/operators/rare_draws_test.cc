@@ -143,5 +143,12 @@ TEST(RareDraws, LargeExtentsTogether) {
     EXPECT_GE(count_of("nsa_compress_attention", both("count", 12, "kv_heads", 8)), 1);
 }
 
+// Rows behind the second 1024 of a compressed bias.
+TEST(RareDraws, LongCompressedBiases) {
+    const auto is_long = [](const Spec& spec) { return value_name(spec.schema->numbers[static_cast<std::size_t>(spec.schema->number("pse"))], spec.number("pse")).starts_with("compressed") && spec.lists[0][0] > 2048; };
+    EXPECT_GE(count_of("flash_attention_score", is_long), 2);
+    EXPECT_GE(count_of("flash_attention_score_grad", is_long), 2);
+}
+
 }  // namespace
 }  // namespace attncheck::properties
