@@ -22,6 +22,28 @@ double product_of(const double* a, const double* b, std::size_t count) {
     return ((parts[0] + parts[4]) + (parts[1] + parts[5])) + ((parts[2] + parts[6]) + (parts[3] + parts[7]));
 }
 
+/// A result and what was expected.
+using ResultOfChannel = std::pair<double, double>;
+
+/// As many independent errors would have a mean square that varies as much as that of these roundings to the output type. Numbers
+/// that share a cell of the type and lie close together in it have one error: rows over the same few keys, of nearly the same P.
+/// Those that fill the cell have errors of their own.
+double independent_roundings(std::vector<ResultOfChannel>& results, ref::Dtype dtype) {
+    std::ranges::sort(results);
+    double variance = 0;  // of the sum of the squares, in units of that of one
+    for (std::size_t begin = 0, end; begin < results.size(); begin = end) {
+        for (end = begin + 1; end < results.size() && results[end].first == results[begin].first;) ++end;
+        const auto count = static_cast<double>(end - begin);
+        // The range of as many uniform numbers is this much of the cell in the mean. In a part f of the cell the mean square of
+        // the errors varies as that of 1 / (1 - f)^2 errors does, about.
+        const double usual = (count - 1) / (count + 1) * 2 * ref::half_ulp(dtype, std::fabs(results[begin].first));
+        const double left = std::max(1 - (results[end - 1].second - results[begin].second) / usual, 0.0);
+        variance += count == 1 ? 1 : count * count / std::min(count, 1 / (left * left));
+    }
+    const auto rows = static_cast<double>(results.size());
+    return rows * rows / std::max(variance, 1.0);
+}
+
 }  // namespace
 
 Measurement::Measurement(const TierTensor& tensor) : tensor_(tensor) {
@@ -119,6 +141,7 @@ void Measurement::measure_rows() {
     const auto width = static_cast<std::size_t>(tensor_.width);
     const auto units = static_cast<std::int64_t>(z_.size() / width);
     std::vector<SliceSums> channels(width > 1 ? width : 0);
+    std::vector<std::vector<ResultOfChannel>> results(tensor_.dtype == ref::Dtype::fp32 ? 0 : channels.size());
     for (std::int64_t unit = 0; unit < units; ++unit) {
         const std::size_t first = static_cast<std::size_t>(unit) * width;
         double sum = 0, truncated = 0;
@@ -151,6 +174,7 @@ void Measurement::measure_rows() {
             channels[d].truncated += truncated_share(first + d);
             ++channels[d].elements;
             ++channels[d].rows;
+            if (!results.empty()) results[d].emplace_back(tensor_.got[first + d], tensor_.noise.value[first + d]);
         }
         if (!counted_.empty()) counted_[static_cast<std::size_t>(unit)] = true;
         measure_probes(unit, first);
@@ -158,13 +182,28 @@ void Measurement::measure_rows() {
     const double width_of_sums = static_cast<double>(width) * tensor_.independent_sums;
     for (auto& [name, slice] : slices_)
         slice.independent_sums = static_cast<double>(slice.heads.size()) * width_of_sums;
+    std::map<SliceName, SliceSums> of_channels;
+    double counted_rows = 0, independent_rows = 0;
     for (std::size_t d = 0; d < channels.size(); ++d) {
         if (channels[d].truncated > 0)
             channels[d].independent_sums = static_cast<double>(slices_.begin()->second.heads.size()) *
                                            tensor_.independent_sums;
         channels[d].name = {SliceName::Kind::channel, static_cast<std::int64_t>(d)};
-        if (channels[d].rows > 0) slices_[channels[d].name] = channels[d];
+        counted_rows += static_cast<double>(channels[d].rows);
+        if (!results.empty()) leave_out_crowded(channels[d], independent_roundings(results[d], tensor_.dtype));
+        independent_rows += static_cast<double>(channels[d].rows);
+        if (channels[d].rows > 0) of_channels[channels[d].name] = channels[d];
     }
+    if (independent_rows < counted_rows)
+        for (auto& [name, slice] : slices_)
+            slice.rows = std::max<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(slice.rows) * independent_rows / counted_rows), 1);
+    slices_.merge(of_channels);
+}
+
+/// Of rows whose roundings are one, one counts. A share of them is like that by chance.
+void Measurement::leave_out_crowded(SliceSums& slice, double independent) {
+    constexpr double kByChance = 0.6;
+    if (independent < kByChance * static_cast<double>(slice.rows)) slice.rows = static_cast<std::int64_t>(independent);
 }
 
 double Measurement::truncated_share(std::size_t element) const {

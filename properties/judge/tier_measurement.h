@@ -101,6 +101,7 @@ private:
 
     /// Of the variance of an element.
     double truncated_share(std::size_t element) const;
+    static void leave_out_crowded(SliceSums& slice, double independent);
 
     /// What the root mean square of a slice may be.
     double limit_of(const SliceSums& slice, double tests) const;

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+
+#include "properties/case/random.h"
 
 namespace attncheck::properties {
 namespace {
@@ -69,6 +72,32 @@ TEST(Tiers, ElementsWithoutAFiniteVarianceAreNoEvidence) {
     const Verdict verdict = judged(tensor);
     ASSERT_EQ(verdict.casts.size(), 1u);
     EXPECT_LT(verdict.casts[0].found, 0.1 * verdict.casts[0].expected);
+}
+
+// Rows over the same two keys, of nearly the same P: what they round is one number beside the border of two cells.
+TEST(Tiers, RowsWithOneRoundingAreNoFinding) {
+    constexpr std::size_t kCrowd = 220, kAll = 400, kWidth = 4;
+    const auto tensor_of = [](bool is_crowded) {
+        TierTensor tensor;
+        tensor.name = "out", tensor.row_word = "query", tensor.width = kWidth, tensor.dtype = ref::Dtype::bf16;
+        tensor.noise = ref::RoundingNoise(kAll * kWidth);
+        Random random(3);
+        for (std::size_t i = 0; i < kAll * kWidth; ++i) {
+            if (i % kWidth == 0) tensor.places.push_back({0, static_cast<std::int64_t>(i / kWidth), std::int64_t{kAll}});
+            const double any = static_cast<double>(random.between(-(1 << 20), 1 << 20)) * 0x1p-20;
+            const bool is_one = i % kWidth == 1 && i / kWidth < kCrowd;
+            double& value = tensor.noise.value[i];
+            value = !is_one ? any : 1 + 0x1p-8 + (is_crowded ? any * 0x1p-12 : (i / kWidth % 100) * 0x1p-7);
+            const double half = ref::half_ulp(tensor.dtype, std::fabs(value));
+            tensor.noise.variance[i] = half * half / 3;
+            // An error of one and a half deviations in those rows, whatever the number.
+            const double stored = ref::decode(tensor.dtype, ref::encode(tensor.dtype, value));
+            tensor.got.push_back(is_one && !is_crowded ? value + std::copysign(1.65 * std::sqrt(tensor.noise.variance[i]), any) : stored);
+        }
+        return tensor;
+    };
+    EXPECT_FALSE(judged(tensor_of(true)).failed()) << judged(tensor_of(true)).message;
+    EXPECT_TRUE(judged(tensor_of(false)).failed()) << "as large errors of different numbers";
 }
 
 }  // namespace
