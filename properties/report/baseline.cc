@@ -19,6 +19,7 @@ struct KnownFailure {
     std::vector<std::string> looks_like;  ///< hypotheses that explain it
     bool is_replayed = false, is_certified = false;
     bool is_of_bound = false;  ///< whether it fails is not a matter of many samples
+    bool is_steady = true;     ///< nor of timing or of earlier calls
     bool is_mended = false;    ///< of a baseline: the run has judged its case, which holds
     bool was_run = false;      ///< and so it has, or it fails
     std::int64_t case_number = 0;  ///< in the sequence of its law; 0: not known
@@ -40,7 +41,8 @@ std::vector<KnownFailure> failures_in(Json& report) {
     std::int64_t rejected = 0;
     for (const Failure& one : failures_of(report, rejected))
         all.push_back({one.op, one.property, one.failure.empty() ? one.message : one.failure, one.case_line, diagnoses_of(one), one.is_replayed, one.is_certified,
-                       one.tier == Tier::bound || one.tier == Tier::relation, false, false, one.case_number});
+                       one.tier == Tier::bound || one.tier == Tier::relation, !is_of_other_calls(one) && !one.certificate.starts_with(kNotAlone), false, false,
+                       one.case_number});
     return all;
 }
 
@@ -84,7 +86,7 @@ bool has(const std::vector<KnownFailure>& before, const KnownFailure& one) {
 /// What became of the cases of the baseline that the run began with.
 void note_replays(const Json& report, const std::vector<KnownFailure>& now, std::vector<KnownFailure>& before) {
     for (KnownFailure& one : before) {
-        one.was_run = std::ranges::any_of(report.at("properties"), [&](const Json& property) {
+        one.was_run = one.is_steady && std::ranges::any_of(report.at("properties"), [&](const Json& property) {
             return property.at("op") == one.op && property.at("property") == one.property && property.value("replayed", std::int64_t{0}) > 0;
         });
         one.is_mended = one.was_run && std::ranges::none_of(now, [&](const KnownFailure& other) {
@@ -100,6 +102,13 @@ void note_replays(const Json& report, const std::vector<KnownFailure>& now, std:
         one.is_mended = one.is_mended || (std::ranges::any_of(before, is_exact_one) &&
                                           std::ranges::all_of(before, [&](const KnownFailure& other) { return !is_exact_one(other) || other.is_mended; }));
     }
+}
+
+/// Whether the law has the case of the baseline for this class of failure, which holds.
+bool has_mended(const std::vector<KnownFailure>& before, const KnownFailure& one) {
+    return std::ranges::any_of(before, [&](const KnownFailure& other) {
+        return other.is_mended && other.op == one.op && other.property == one.property && other.failure == one.failure;
+    });
 }
 
 /// Whether the run of the baseline has judged this very case, which held: the same seed and options draw the same cases.
@@ -118,7 +127,7 @@ bool held_before(const Json& report, const Json& baseline, const KnownFailure& o
 std::vector<bool> known_of(Json& report, const Json& baseline, const std::vector<KnownFailure>& now, const std::vector<KnownFailure>& before) {
     std::vector<bool> known, is_new;
     for (const KnownFailure& one : now) {
-        is_new.push_back(is_another(before, one) || held_before(report, baseline, one));
+        is_new.push_back(is_another(before, one) || has_mended(before, one) || held_before(report, baseline, one));
         known.push_back(has(before, one) && !is_new.back());
     }
     std::int64_t rejected = 0;
