@@ -19,6 +19,10 @@ std::int64_t attention_cost(const Spec& spec, std::int64_t pairs, std::int64_t d
            8 * (total(spec.lists[1]) * kv_heads + total(spec.lists[0]) * heads) * dims;
 }
 
+std::int64_t draw_rows_beyond(Random& random) {
+    return random.chance(75) ? random.between(1, 5) : random.pick<std::int64_t>({9, 17, 20, 33, 40, 65, 70, 100, 130});
+}
+
 std::int64_t draw_length(Random& random) {
     const std::int64_t kind = random.between(0, 11);
     if (kind == 0) return 1;

@@ -99,6 +99,9 @@ struct Budget {
 };
 void fit_budget(const Spec& spec, const Budget& budget, const std::function<void(int tries)>& step);
 
+/// Rows behind the last sequence: few, or as many as a padded tensor has, behind the end of a tile.
+std::int64_t draw_rows_beyond(Random& random);
+
 /// One of the sequences.
 std::size_t any_sequence(const Spec& spec, Random& random);
 

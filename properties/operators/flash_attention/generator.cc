@@ -40,11 +40,11 @@ void sample_heads(Random& random, Spec& spec) {
 void sample_lengths(Random& random, Spec& spec) {
     draw_lengths(spec, random, is_tnd(spec));
     if (!is_tnd(spec)) return;
-    if (random.chance(15)) spec.numbers[kFaBeyondQ] = random.between(1, 5);
-    if (random.chance(15)) spec.numbers[kFaBeyondKv] = random.between(1, 5);
+    if (random.chance(15)) spec.numbers[kFaBeyondQ] = draw_rows_beyond(random);
+    if (random.chance(15)) spec.numbers[kFaBeyondKv] = draw_rows_beyond(random);
     if (random.chance(3)) {  // nothing but rows beyond
         std::fill(spec.lists[0].begin(), spec.lists[0].end(), 0);
-        spec.numbers[kFaBeyondQ] = random.between(1, 5);
+        spec.numbers[kFaBeyondQ] = draw_rows_beyond(random);
         if (random.chance(70)) std::fill(spec.lists[1].begin(), spec.lists[1].end(), 0);
     }
 }

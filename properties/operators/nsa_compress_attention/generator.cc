@@ -260,8 +260,8 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
     if (wide) sample_wide_rows(random, spec);
     sample_masks(random, spec);
     if (!wide && !large) fit_budget(random, spec, (Int{1} << 16) + (Int{3} << 10) * size);
-    if (random.chance(10)) spec.numbers[kBeyondQ] = random.between(1, 5);
-    if (random.chance(10)) spec.numbers[kBeyondCmp] = random.between(1, 20);
+    if (random.chance(10)) spec.numbers[kBeyondQ] = draw_rows_beyond(random);
+    if (random.chance(10)) spec.numbers[kBeyondCmp] = draw_rows_beyond(random);
     if (total(spec.lists[0]) + spec.numbers[kBeyondQ] == 0) spec.numbers[kBeyondQ] = 1;
     if (total(spec.lists[1]) + spec.numbers[kBeyondCmp] == 0) spec.numbers[kBeyondCmp] = 1;
     sample_data(random, spec);

@@ -42,7 +42,7 @@ void sample_large(Random& random, Spec& spec) {
     auto &queries = spec.lists[0], &keys = spec.lists[1];
     n[kSelBlock] = 16, n[kSelCount] = random.between(1, 3), n[kSelKvHeads] = 1;
     n[kSelGroup] = random.between(1, 2);
-    switch (random.between(0, 5)) {
+    switch (random.between(0, 7)) {
         case 0:  // many heads of keys, and of queries
             n[kSelKvHeads] = random.pick<Int>({9, 12, 16, 24, 33, 40, 64, 65, 128});
             n[kSelGroup] = random.between(1, std::min<Int>(128 / n[kSelKvHeads], 4));
@@ -67,6 +67,11 @@ void sample_large(Random& random, Spec& spec) {
             }
             break;
         }
+        case 4:
+        case 5:  // large groups with long lists
+            n[kSelGroup] = random.pick<Int>({9, 12, 16, 16, 17, 25, 32}), n[kSelCount] = random.between(16, 32);
+            queries = {random.between(1, 3)}, keys = {16 * (n[kSelCount] + random.between(0, 2))};
+            break;
         default:  // late queries of a later sequence
             n[kSelCount] = random.between(2, 4);
             queries = {random.between(1, 20), random.between(129, 300)};
@@ -191,8 +196,8 @@ Spec sample_selected(const Schema& schema, Random& random, int size, Profile) {
     const bool is_very_late = is_late && spec.lists[0][0] > 1024;
     if (!is_very_late)
         fit_budget(random, spec, limit || is_long || is_large || is_late || is_diagonal ? Int{12} << 20 : (Int{1} << 19) + (Int{12} << 10) * size);
-    if (random.chance(10)) spec.numbers[kSelBeyondQ] = random.between(1, 5);
-    if (random.chance(10)) spec.numbers[kSelBeyondKv] = random.between(1, 20);
+    if (random.chance(10)) spec.numbers[kSelBeyondQ] = draw_rows_beyond(random);
+    if (random.chance(10)) spec.numbers[kSelBeyondKv] = draw_rows_beyond(random);
     if (total(spec.lists[0]) + spec.numbers[kSelBeyondQ] == 0) spec.lists[0].back() = 1;
     if (total(spec.lists[1]) + spec.numbers[kSelBeyondKv] == 0) spec.numbers[kSelBeyondKv] = 1;
     sample_mask(random, spec);

@@ -150,5 +150,24 @@ TEST(RareDraws, LongCompressedBiases) {
     EXPECT_GE(count_of("flash_attention_score_grad", is_long), 2);
 }
 
+// Tensors that are padded to a whole tile: rows behind the last sequence that fill one.
+TEST(RareDraws, RowsBehindTheLastTile) {
+    const auto has_rows = [](const char* field) { return [field](const Spec& spec) { return spec.number(field) > 64; }; };
+    EXPECT_GE(count_of("flash_attention_score", has_rows("beyond_q")), 8);
+    EXPECT_GE(count_of("flash_attention_score_grad", has_rows("beyond_kv")), 8);
+    EXPECT_GE(count_of("nsa_selected_attention", has_rows("beyond_q")), 15);
+    EXPECT_GE(count_of("nsa_compress_attention", has_rows("beyond_cmp")), 15);
+}
+
+TEST(RareDraws, LargeGroupsWithLongLists) {
+    EXPECT_GE(count_of("nsa_selected_attention", [](const Spec& spec) { return spec.number("group") > 8 && spec.number("count") > 16; }), 30);
+}
+
+// Sequences that begin behind what an index of 16 bits reaches.
+TEST(RareDraws, LateKeysOfALaterSequence) {
+    EXPECT_GE(count_of("flash_attention_score", [](const Spec& spec) {
+                  return spec.lists[0].size() == 2 && spec.lists[1][0] >= 65'536 && spec.lists[0][1] > 0; }), 2);
+}
+
 }  // namespace
 }  // namespace attncheck::properties
