@@ -139,7 +139,7 @@ TEST(RareDraws, LargeExtentsTogether) {
     };
     EXPECT_GE(count_of("attention", both("kv_heads", 8, "value_dim", 128)), 10);
     EXPECT_GE(count_of("attention_grad", both("group", 16, "value_dim", 128)), 8);
-    EXPECT_GE(count_of("nsa_selected_attention", both("count", 12, "kv_heads", 8)), 2);
+    EXPECT_GE(count_of("nsa_selected_attention", both("count", 12, "kv_heads", 8)), 1);
     EXPECT_GE(count_of("nsa_compress_attention", both("count", 12, "kv_heads", 8)), 1);
 }
 

@@ -83,7 +83,7 @@ const std::vector<Seeded>& seeded_defects() {
          "q=[1] cmp=[7] kv_heads=1 group=1 dim=1 value_dim=1 block=48 stride=16 select=48 count=1 "
          "data=zeros seed=0",
          "the first window has a negative index from N = 3 on; block 0 then ties with a whole "
-         "window instead of losing to it, and with M = 3 key 6 makes the second one whole", 2},
+         "window instead of losing to it, and with M = 3 key 6 makes the second one whole", 4},
         {"NCA-x24", "nsa_compress_attention", "topk_indices is wrong",
          "q=[0,1] cmp=[1,1] kv_heads=1 group=1 dim=1 value_dim=1 block=16 stride=16 select=16 "
          "count=1 data=zeros seed=0",
