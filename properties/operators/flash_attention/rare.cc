@@ -7,15 +7,21 @@ namespace {
 
 using Int = std::int64_t;
 
-/// A few queries of one head with more keys than a cache or an index of 16 bits holds. The oracle is
-/// exact at any length, and D of at most 8 keeps a case as cheap as a short one.
-Spec long_and_thin(const Spec& spec, Random& random) {
+/// One head and D of at most 8: a case of many rows is as cheap as a short one.
+Spec one_thin_head(const Spec& spec, Random& random) {
     Spec thin = spec;
     thin.overrides.clear();
     thin.numbers[kFaKvHeads] = thin.numbers[kFaGroup] = 1;
     thin.numbers[kFaDim] = random.pick<Int>({1, 3, 8});
     thin.numbers[kFaValueDim] = random.between(1, thin.numbers[kFaDim]);
     thin.numbers[kFaRope] = thin.numbers[kFaBeyondQ] = thin.numbers[kFaBeyondKv] = 0;
+    return thin;
+}
+
+/// A few queries of one head with more keys than a cache or an index of 16 bits holds. The oracle is
+/// exact at any length, and D of at most 8 keeps a case as cheap as a short one.
+Spec long_and_thin(const Spec& spec, Random& random) {
+    Spec thin = one_thin_head(spec, random);
     if (has_slopes(thin) || is_compressed(thin)) {
         thin.numbers[kFaPse] = thin.numbers[kFaStart] = 0;
         thin.numbers[kFaPseType] = 1;
@@ -27,14 +33,9 @@ Spec long_and_thin(const Spec& spec, Random& random) {
     return thin;
 }
 
-/// More than twice the 1024 rows that a compressed bias has, thin for the same reason.
+/// More than twice the 1024 rows that a compressed bias has.
 Spec with_long_compressed_bias(const Spec& spec, Random& random) {
-    Spec thin = spec;
-    thin.overrides.clear();
-    thin.numbers[kFaKvHeads] = thin.numbers[kFaGroup] = 1;
-    thin.numbers[kFaDim] = random.pick<Int>({1, 3, 8});
-    thin.numbers[kFaValueDim] = random.between(1, thin.numbers[kFaDim]);
-    thin.numbers[kFaRope] = thin.numbers[kFaBeyondQ] = thin.numbers[kFaBeyondKv] = 0;
+    Spec thin = one_thin_head(spec, random);
     const Int rows = random.between(2050, 2300);
     thin.lists = {{rows}, {rows}};
     thin.recipe = Recipe::normal;

@@ -74,7 +74,7 @@ TEST(Tiers, ElementsWithoutAFiniteVarianceAreNoEvidence) {
     EXPECT_LT(verdict.casts[0].found, 0.1 * verdict.casts[0].expected);
 }
 
-// Rows over the same two keys, of nearly the same P: what they round is one number beside the border of two cells.
+// Rows over the same two keys have nearly the same P. They round one number, which lies beside the border of two cells.
 TEST(Tiers, RowsWithOneRoundingAreNoFinding) {
     constexpr std::size_t kCrowd = 220, kAll = 400, kWidth = 4;
     const auto tensor_of = [](bool is_crowded) {
