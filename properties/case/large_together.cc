@@ -1,15 +1,14 @@
 #include "properties/case/large_together.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "properties/case/attention_draws.h"
 #include "properties/case/derived.h"
+#include "properties/case/many_sequences.h"
 #include "properties/case/random.h"
 
 namespace attncheck::properties {
@@ -84,13 +83,6 @@ void set_extent(Spec& spec, const LargeExtent& extent, Int value, Random& random
     spec.lists[extent.at] = {value};
 }
 
-double elements_of(const Spec& spec) {
-    double elements = 0;
-    for (const auto& shape : shapes_of(extents_of(spec)))
-        elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
-    return elements;
-}
-
 Int cost_of(const Spec& spec) {
     if (spec.lists.empty() || spec.schema->number("group") < 0) return 0;
     const Int dims = spec.number("dim") + spec.number("value_dim"), heads = spec.number("kv_heads") * spec.number("group");
@@ -129,7 +121,7 @@ void draw_large_together(Spec& spec) {
                 if (next.schema->number("logits") >= 0) next.set("logits", 0);
                 if (next.schema->number("scale") >= 0) next.set("scale", static_cast<Int>(ScaleKind::rsqrt));
             }
-            if (cost_of(next) > kMostCostTogether || illegal(next) || elements_of(next) > kMostElementsTogether) continue;
+            if (cost_of(next) > kMostCostTogether || illegal(next) || elements_of_tensors(next) > kMostElementsTogether) continue;
             spec = std::move(next);
             return;
         }

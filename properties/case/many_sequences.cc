@@ -23,14 +23,6 @@ struct Table {
 };
 constexpr Table kSmall{kFew, 33, 200'000}, kMiddle{34, 130, 1'000'000}, kLarge{1025, 1025, 1'000'000};
 
-/// Elements of all tensors; what the case costs is a small multiple.
-double size_of(const Spec& spec) {
-    double elements = 0;
-    for (const auto& shape : shapes_of(extents_of(spec)))
-        elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
-    return elements;
-}
-
 /// How sequences are made of those of the case: which lists may have any shorter length. The lengths of
 /// keys can depend on other fields, and those of queries be one. Elsewhere they are `whole`, or some tens
 /// in steps of a small block.
@@ -126,7 +118,7 @@ std::optional<Spec> first_repeated(const std::vector<Spec>& cases, std::int64_t 
                 if (sparse && all_alike) continue;
                 cut.all_alike = all_alike, cut.sparse = sparse;
                 Spec many = repeated(from, count, cut, random);
-                if (!illegal(many) && size_of(many) <= table.elements) return many;
+                if (!illegal(many) && elements_of_tensors(many) <= table.elements) return many;
             }
     return std::nullopt;
 }
@@ -148,6 +140,13 @@ void repeat_sequences(Spec& spec, const Table& table, Random& random) {
 }
 
 }  // namespace
+
+double elements_of_tensors(const Spec& spec) {
+    double elements = 0;
+    for (const auto& shape : shapes_of(extents_of(spec)))
+        elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+    return elements;
+}
 
 void draw_many_sequences(Spec& spec) {
     if (spec.lists.empty() || spec.lists[0].empty()) return;

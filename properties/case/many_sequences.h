@@ -5,6 +5,9 @@
 
 namespace attncheck::properties {
 
+/// Elements of all tensors; what the case costs is a small multiple.
+double elements_of_tensors(const Spec& spec);
+
 /// Turns about two cases of a hundred into one of 7 to 33 sequences, one or two of a hundred into one
 /// of 34 to 130, and three of a thousand into one of 1025. Most of the sequences are short; heads and
 /// channels are few. Which cases these are follows from the case itself, so that the cases around

@@ -146,8 +146,7 @@ TEST(RareDraws, LargeExtentsTogether) {
 // Rows behind the second 1024 of a compressed bias.
 TEST(RareDraws, LongCompressedBiases) {
     const auto is_long = [](const Spec& spec) { return value_name(spec.schema->numbers[static_cast<std::size_t>(spec.schema->number("pse"))], spec.number("pse")).starts_with("compressed") && spec.lists[0][0] > 2048; };
-    EXPECT_GE(count_of("flash_attention_score", is_long), 2);
-    EXPECT_GE(count_of("flash_attention_score_grad", is_long), 2);
+    EXPECT_GE(count_of("flash_attention_score_grad", is_long), 4);
 }
 
 // Tensors that are padded to a whole tile: rows behind the last sequence that fill one.
