@@ -53,7 +53,7 @@ std::string survivors_of(const std::vector<MutantScore>& scores) {
 const std::vector<std::string>& graded_words() {
     static const std::vector<std::string> words = {
         "order=any",   "tile=1",       "stats=lse",   "split=lse",  "split=half", "exp=400",
-        "ftz=all",     "scores=half",  "delta=half",  "group=half", "steps=half", "tanh=8192", "in=bf16x3",
+        "ftz=all",     "p=kept",      "scores=half",  "delta=half",  "group=half", "steps=half", "tanh=8192", "in=bf16x3",
         "in=bf16x2",   "in=tf32",      "in=tf32-truncating", "in=bf16",     "scale=fp32",  "scale=half",
         "acc=fp32-truncating",
         "acc=half",    "hidden=times_zero"};

@@ -34,6 +34,7 @@ std::vector<Word> words_of(const RoundingClass& declared) {
     add(declared.parts_rounded ? "split=half" : "split=lse", &RoundingClass::lse_split);
     add("stats=lse", &RoundingClass::lse_statistics);
     add("scores=half", &RoundingClass::scores_rounded);
+    add("p=kept", &RoundingClass::prob_kept);
     add("delta=half", &RoundingClass::delta_rounded);
     add("group=half", &RoundingClass::group_rounded);
     add("in", &RoundingClass::factor);

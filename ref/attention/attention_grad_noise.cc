@@ -114,8 +114,9 @@ public:
         // A P that is far off takes the errors of dP along.
         Array own = p.square() * (1 + omega) * (prob_grad_variance + read + 4 * unit * centred.square()) +
                     ds.square() * omega;
-        // Of P, and of dS as it takes the scale; with a softcap also of the steps of its slope.
-        if (of_.step > 0) own += of_.step * (cap > 0 ? 5 : 2) * ds.square() + of_.underflow * centred.square();
+        // Of a stored P; of dS as it takes the scale, and with a softcap of the steps of its slope.
+        if (of_.kept_prob > 0)
+            own += (of_.kept_prob + of_.step * (cap > 0 ? 4 : 1)) * ds.square() + of_.underflow * centred.square();
         if (in_.bias_elements > 0)
             bias_.add_bias(rows, ds, own, p, delta_variance, of_given);
         if (cap > 0) {
@@ -137,8 +138,8 @@ public:
         const double value_lost =
             of_.rounds_prob ? of_.underflow / square(in_.forward.keep_prob) : 0;
         weights.own = kept.select(weights.value.square() * omega + value_lost, 0.0);
-        if (stores > 1)  // P behind the dropout
-            weights.own += of_.step * weights.value.square() + value_lost;
+        if (of_.kept_prob > 0 && in_.forward.keep_prob < 1)  // P behind the dropout
+            weights.own += of_.kept_prob * weights.value.square() + value_lost;
         if (of_.rounds_prob && of_.least > RoundingVariance::kNoNumber)
             weights.take_alike(of_.least / in_.forward.keep_prob, spreads_of(s, p));
         if (const Array kept_errors = kept_alike(p, spreads_of(s, p), of_, in_.forward.keep_prob, true); kept_errors.size() > 0)

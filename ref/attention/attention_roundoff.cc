@@ -76,6 +76,11 @@ AttentionRoundoff::AttentionRoundoff(const Precision& precision)
     if (rounding.scores_rounded || rounding.steps_rounded) score = storage, score_eta = storage_eta;
     if (rounding.scores_rounded) base_2_score = storage;
     if (rounding.steps_rounded) step = storage, step_eta = storage_eta;
+    if (rounding.prob_kept) {
+        kept_prob = unit_roundoff(cast_type);
+        kept_prob_eta = flushes ? min_normal(cast_type) : half_ulp(cast_type, 0);
+    }
+    if (rounding.steps_rounded) kept_prob = std::max(kept_prob, step), kept_prob_eta = std::max(kept_prob_eta, step_eta);
     tanh = rounding.tanh_error * unit;
     if (rounding.delta_rounded) delta = storage;
     if (rounding.parts_rounded) part = storage, part_eta = storage_eta;

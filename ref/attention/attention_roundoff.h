@@ -45,6 +45,8 @@ struct AttentionRoundoff {
     bool exp_of_zero_is_one;  ///< not with exp=N beyond the usual: no probability is exact then
     std::int64_t least_tile;  ///< keys that a tile takes at least
     double prob = 0;        ///< relative error of the cast of P
+    double kept_prob = 0;   ///< of the P that dS is made of (p=kept, steps=half)
+    double kept_prob_eta = 0;  ///< and near zero
     double score_grad = 0;  ///< of the cast of dS
     double row_sum = 0;     ///< of the P that the row sum adds up
     double cast_min = 0;    ///< casts of smaller numbers lose up to cast_eta more

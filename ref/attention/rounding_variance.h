@@ -22,6 +22,7 @@ struct RoundingVariance {
     std::int64_t least_tile;  ///< keys that a tile takes at least
     double score, delta, group;  ///< relative variance of the casts of S, of delta, of a head's dK
     double step;                 ///< of a result that an operation of a composition stores
+    double kept_prob;            ///< of the P that dS is made of
     /// tanh=N: squared error of a tanh, as that of exp=N the same for the same argument.
     double tanh;
     double factors;              ///< of a product whose factors are rounded first (in=)
@@ -53,6 +54,7 @@ struct RoundingVariance {
         least_tile = rounding.least_tile;
         score = rounding.scores_rounded || rounding.steps_rounded ? stored_cast : 0;
         step = rounding.steps_rounded ? stored_cast : 0;
+        kept_prob = rounding.prob_kept ? std::max(cast, step) : step;
         tanh = square(rounding.tanh_error * unit);
         delta = rounding.delta_rounded ? stored_cast : 0;
         part = rounding.parts_rounded ? stored_cast : 0;

@@ -117,8 +117,8 @@ void RowGradientBound::measure_row() {
     if (roundoff_.own_forward && !lattice) {
         out_.delta_error[row_] += delta_error_of_products() + own_error;
         // And of P that are stored.
-        if (roundoff_.step > 0)
-            out_.delta_error[row_] += roundoff_.step * prob_grad_weight() + roundoff_.step_eta * finite_prob_grads();
+        if (roundoff_.kept_prob > 0)
+            out_.delta_error[row_] += roundoff_.kept_prob * prob_grad_weight() + roundoff_.kept_prob_eta * finite_prob_grads();
     }
     if (lattice) {
         out_.delta_error[row_] = given_error_ + own_error;
@@ -128,7 +128,7 @@ void RowGradientBound::measure_row() {
         // The cast leaves P and dS alone where they are exact but for roundings of fp32.
         const auto with_cast = [&](double roundoff) { return slack + (slack > roundoff / 4 ? roundoff * (1 + slack) : 0); };
         out_.score_grad_error.row(row_) =
-            with_cast(roundoff_.score_grad) * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
+            with_cast(roundoff_.score_grad + roundoff_.kept_prob) * out_.prob.row(row_) * (prob_grad_size_.row(row_) + delta_size_);
         if (out_.has_slope()) out_.logit_grad_error.row(row_) = out_.score_grad_error.row(row_);
         out_.prob_error.row(row_) = with_cast(roundoff_.prob) * out_.weight.row(row_);
     } else {
@@ -263,16 +263,17 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
     check_range(raised * std::max(1.0, l), kLargestFp32);
     const double x = std::fabs(prob_grad_(row_, j) - delta_);
     const double x_error = prob_grad_error + u * (x + prob_grad_error + delta_error);
-    // steps=half: P, and dS as it takes its scale, are stored, too.
-    const double cast = (1 + u) * (1 + roundoff_.score_grad) * square(1 + roundoff_.step);
+    // P may be stored, and with steps=half dS as it takes its scale.
+    const double cast = (1 + u) * (1 + roundoff_.score_grad) * (1 + roundoff_.kept_prob) * (1 + roundoff_.step);
     // p [(1 + theta) cast - 1] X + p (1 + theta) cast xi, and theta's share of the common part.
     double error = (gained * cast + prob * (cast - 1)) * (x + delta_error) +
                    raised * cast * x_error + floor * (x + x_error + delta_error);
     // The largest dS that may be cast, before or after the scale, or the softcap of a composition, whose slope comes later.
     check_range((size + error + prob * delta_error) * std::max({1.0, scale_, roundoff_.step > 0 ? softcap_ : 0}),
                 roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
-    // What steps=half loses of P and of dS near zero, before its scale as well.
-    const double step_loss = x > 0 || delta_error > 0 ? roundoff_.step_eta * (x + x_error + delta_error + 1) : 0;
+    // What a stored P loses near zero, and with steps=half dS before its scale.
+    const double step_loss =
+        x > 0 || delta_error > 0 ? roundoff_.kept_prob_eta * (x + x_error + delta_error) + roundoff_.step_eta : 0;
     error += step_loss;
     if (x > 0 || delta_error > 0) error += score_grad_loss(size - error - prob * delta_error);
     if (out_.has_slope()) {
@@ -284,10 +285,13 @@ void RowGradientBound::measure_errors(std::int64_t j, double m, double l, double
     } else {
         out_.score_grad_error(row_, j) = error;
     }
-    const double cast_prob = roundoff_.prob + (keep_ > 1 ? roundoff_.step : 0);  // stored by dropout, too
+    // A stored P is stored by dropout, too.
+    const bool twice = keep_ > 1 && roundoff_.kept_prob > 0;
+    const double cast_prob = roundoff_.prob + (twice ? roundoff_.kept_prob : 0);
     const double prob_error =
         kept ? ((gained + floor) * (1 + cast_prob) + prob * cast_prob) * keep_ +
-                   roundoff_.cast_loss(lowered) * keep_ + (keep_ > 1 ? 2 * u * weight : 0)
+                   roundoff_.cast_loss(lowered) * keep_ + (twice ? roundoff_.cast_loss(lowered * keep_) : 0) +
+                   (keep_ > 1 ? 2 * u * weight : 0)
              : 0;
     out_.prob_error(row_, j) = prob_error;
     if (roundoff_.prob > 0) check_range(weight + prob_error, roundoff_.cast_max);
@@ -310,8 +314,8 @@ void RowGradientBound::measure_slope_error(std::int64_t j, double before, double
     const double common = prob * slope * delta_error;
     double error = before * (slope + tau) * (1 + 2 * u) +
                    prob * (x + delta_error) * (tau + 2 * u * (slope + tau));
-    // steps=half: P, then products with the softcap, the slope and its reciprocal, and with the scale, each stored.
-    error += (roundoff_.score_grad + 5 * roundoff_.step) * (size + error + common);
+    // A stored P; steps=half: products with the softcap, the slope and its reciprocal, and with the scale, each stored.
+    error += (roundoff_.score_grad + roundoff_.kept_prob + 4 * roundoff_.step) * (size + error + common);
     check_range((size + error + common) * std::max({1.0, scale_, roundoff_.step > 0 ? softcap_ : 0}),
                 roundoff_.score_grad > 0 ? roundoff_.cast_max : kLargestFp32);
     if (x > 0 || delta_error > 0)

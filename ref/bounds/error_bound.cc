@@ -78,7 +78,6 @@ struct Flag {
     bool RoundingClass::*field;
 };
 constexpr Flag kFlags[] = {
-    {"p", "half", "fp32", &RoundingClass::prob_rounded},
     {"ds", "half", "fp32", &RoundingClass::score_grad_rounded},
     {"sum", "rounded", "fp32", &RoundingClass::row_sum_rounded},
     {"order", "any", "fixed", &RoundingClass::any_order},
@@ -90,6 +89,9 @@ constexpr Flag kFlags[] = {
     {"forward", "own", "given", &RoundingClass::own_forward},
     {"steps", "half", "fp32", &RoundingClass::steps_rounded},
 };
+
+/// P that is kept in the input type is rounded, too.
+constexpr std::string_view kProbs[] = {"fp32", "half", "kept"};
 
 /// In the order of Factor, which is that of their roundoffs.
 constexpr std::string_view kFactors[] = {"fp32", "bf16x3", "bf16x2", "tf32", "tf32-truncating", "bf16"};
@@ -113,6 +115,12 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
             rounding.accumulator_roundoff = kStorageRoundoff;
         else
             return false;
+        return true;
+    }
+    if (key == "p") {
+        if (std::ranges::find(kProbs, value) == std::end(kProbs)) return false;
+        rounding.prob_rounded = value != "fp32";
+        rounding.prob_kept = value == "kept";
         return true;
     }
     for (const Flag& flag : kFlags) {
@@ -176,7 +184,7 @@ RoundingClass parse_rounding_class(std::string_view text) {
             throw std::invalid_argument(
                 "rounding class: '" + std::string(word) +
                 "' is not understood; allowed: default, fp32, or a list, which may begin with fp32, of "
-                "acc=fp32|fp32-truncating|fp64|half, p=half|fp32, ds=half|fp32, "
+                "acc=fp32|fp32-truncating|fp64|half, p=half|kept|fp32, ds=half|fp32, "
                 "sum=fp32|rounded, ftz=all|bf16|none, exp=0..65536 (in u), tanh=0..65536 (in u), tile=1..1048576 (keys), "
                 "order=any|fixed, stats=lse|max, split=lse|half|none, scores=half|fp32, "
                 "delta=half|fp32, group=half|fp32, steps=half|fp32, in=fp32|tf32|tf32-truncating|bf16|bf16x2|bf16x3, "
@@ -196,11 +204,11 @@ std::string print_rounding_class(const RoundingClass& rounding) {
                        : u <= 0x1p-53 ? "acc=fp64"
                        : u <= 0x1p-24 ? "acc=fp32"
                                       : "acc=fp32-truncating";
-    text += rounding.prob_rounded ? " p=half" : " p=fp32";
+    text += rounding.prob_kept ? " p=kept" : rounding.prob_rounded ? " p=half" : " p=fp32";
     text += rounding.score_grad_rounded ? " ds=half" : " ds=fp32";
     const RoundingClass usual;
     for (const Flag& flag : kFlags)
-        if (flag.key != "p" && flag.key != "ds" && rounding.*flag.field != usual.*flag.field)
+        if (flag.key != "ds" && rounding.*flag.field != usual.*flag.field)
             text.append(" ").append(flag.key).append("=").append(
                 rounding.*flag.field ? flag.wide : flag.usual);
     if (rounding.lse_split) text += rounding.parts_rounded ? " split=half" : " split=lse";
@@ -224,14 +232,14 @@ std::string print_rounding_class(const RoundingClass& rounding) {
 
 RoundingClass weaker(const RoundingClass& a, const RoundingClass& b) {
     // All fields by name: another one does not compile until it is merged here too.
-    const auto& [roundoff_a, prob_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
+    const auto& [roundoff_a, prob_a, kept_a, score_grad_a, flush_a, row_sum_a, tile_a, exp_a, order_a,
                  statistics_a, split_a, parts_a, scores_a, delta_a, group_a, factor_a, flush_all_a,
                  hidden_a, forward_a, steps_a, tanh_a, scaling_a, cast_a] = a;
-    const auto& [roundoff_b, prob_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
+    const auto& [roundoff_b, prob_b, kept_b, score_grad_b, flush_b, row_sum_b, tile_b, exp_b, order_b,
                  statistics_b, split_b, parts_b, scores_b, delta_b, group_b, factor_b, flush_all_b,
                  hidden_b, forward_b, steps_b, tanh_b, scaling_b, cast_b] = b;
     const bool half = roundoff_a < 0 || roundoff_b < 0;  // the largest roundoff of all
-    return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b,
+    return {half ? kStorageRoundoff : std::max(roundoff_a, roundoff_b), prob_a || prob_b, kept_a || kept_b,
             score_grad_a || score_grad_b, flush_a || flush_b, row_sum_a || row_sum_b,
             std::min(tile_a, tile_b), std::max(exp_a, exp_b), order_a || order_b,
             statistics_a || statistics_b, split_a || split_b, parts_a || parts_b, scores_a || scores_b,

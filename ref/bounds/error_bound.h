@@ -34,6 +34,7 @@ enum class Scaling : std::uint8_t {
 struct RoundingClass {
     double accumulator_roundoff = 0x1p-24;  ///< u of every partial sum: fp32 unless declared
     bool prob_rounded = true;               ///< P is rounded to the input type before its product
+    bool prob_kept = false;                 ///< and dS is made of the rounded P
     bool score_grad_rounded = true;         ///< dS likewise
     bool flush_bf16_subnormals = false;     ///< bf16 subnormals read or written as zero
     bool row_sum_rounded = false;           ///< the row sum is that of the rounded P
@@ -71,7 +72,7 @@ struct Precision {
 
 /// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
 /// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
-/// is then used). p, ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
+/// is then used). p: half, kept, fp32. ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:
 /// all, bf16, none. exp: error of exp in u. tile: keys that online softmax takes at least at once.
 /// order: any, fixed. split: lse, half, none. stats: lse, max. scores, delta, group: half, fp32. in: fp32,
 /// tf32, tf32-truncating, bf16, bf16x2, bf16x3. hidden: times_zero, skipped. forward: own, given.

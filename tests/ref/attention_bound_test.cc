@@ -458,6 +458,21 @@ TEST(Attention, LatticeGrantsTheCastOfWhatIsNotExact) {
     EXPECT_EQ(bound("p=half ds=half"), bound("p=fp32 ds=fp32"));
 }
 
+// dS = P (dP - delta) of a P that was stored has one rounding more (p=kept), as with steps=half.
+TEST(Attention, GradientsGrantTheCastOfAKeptProbability) {
+    const SmallProblem p({1}, {1}, {1}, 1);
+    const Values dout{1}, output{0.5}, row_max{1}, row_sum{1};
+    const auto bound = [&](const char* words) {
+        return expected_attention_grad({p.shape.dense(), attention_columns(p.shape), {p.shape.inputs(p.query, p.key, p.value), dout, output, row_max, row_sum}},
+                                       {Dtype::fp16, parse_rounding_class(words)}, Grant::rounding)
+            .query_grad.bound[0];
+    };
+    constexpr double kCast = 0x1p-11 * 0.5;  // of dS = 1 - 0.5
+    EXPECT_GE(bound("p=kept ds=half") - bound("p=half ds=half"), 0.99 * kCast);
+    EXPECT_GE(bound("p=kept ds=fp32") - bound("p=half ds=fp32"), 0.99 * kCast);
+    EXPECT_EQ(bound("p=kept steps=half"), bound("p=half steps=half"));
+}
+
 // The LSE of one key is its logit: tanh=N and what is stored of a tanh or a sum with a bias are granted.
 TEST(Attention, LatticeGrantsWhatIsNoPlainScore) {
     SmallProblem p({1}, {1}, {1}, 1);

@@ -495,6 +495,10 @@ TEST(RoundingClass, ParsesProfilesAndLists) {
     EXPECT_EQ(parse_rounding_class("exp=4 tile=16"), RoundingClass{});
     EXPECT_EQ(parse_rounding_class("exp=0.5").exp_error, 0.5);
     EXPECT_EQ(parse_rounding_class("tile=128").least_tile, 128);
+    EXPECT_TRUE(parse_rounding_class("p=kept").prob_rounded);
+    EXPECT_FALSE(parse_rounding_class("p=half").prob_kept);
+    EXPECT_THROW(parse_rounding_class("p=kept p=half"), std::invalid_argument);
+    EXPECT_THROW(parse_rounding_class("ds=kept"), std::invalid_argument);
 }
 
 TEST(RoundingClass, IsPrintedAsItIsParsed) {
@@ -503,7 +507,7 @@ TEST(RoundingClass, IsPrintedAsItIsParsed) {
           "acc=fp64 p=half ds=fp32 exp=2.5 tile=1", "acc=fp32 p=half ds=half exp=400",
           "acc=fp32 p=half ds=half order=fixed stats=lse scores=half delta=half "
           "group=half hidden=times_zero split=lse in=bf16x2 scale=half ftz=all",
-          "acc=fp32 p=half ds=half split=half",
+          "acc=fp32 p=half ds=half split=half", "acc=fp32 p=kept ds=half", "acc=fp32 p=kept ds=fp32 group=half",
           "acc=fp32 p=half ds=half steps=half in=tf32-truncating tanh=8192"})
         EXPECT_EQ(print_rounding_class(parse_rounding_class(text)), text);
 }

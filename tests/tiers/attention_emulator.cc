@@ -291,7 +291,7 @@ private:
         double* const dq = dq_.data() + at * static_cast<Size>(s.head_dim);
         for (Size j = 0; j < columns_.size(); ++j) {
             const Size key = key_at(n, columns_[j]);
-            const double p = stored(as_float(prob(at, logits_[j])));
+            const double p = cast(e_.keeps_prob, stored(as_float(prob(at, logits_[j]))));
             double dp = 0;
             if (columns_[j].kept)
                 dp = stored(as_float(keep * stored(as_float(dot(e_.sums, dout, row(n_.value, key, s.value_dim),

@@ -7,6 +7,7 @@ namespace attncheck::tiers {
 ref::RoundingClass Emulation::rounding() const {
     ref::RoundingClass rounding;
     rounding.prob_rounded = prob_cast;
+    rounding.prob_kept = keeps_prob;
     rounding.score_grad_rounded = score_grad_cast;
     rounding.row_sum_rounded = sum_of_cast;
     if (sums == Sums::truncating) rounding.accumulator_roundoff = 0x1p-23;

@@ -36,6 +36,7 @@ struct Emulation {
     bool sink_first = true;          ///< a sink begins the row sum; false: ends it
     bool scores_cast = false;        ///< S to the storage type
     bool delta_cast = false;         ///< <dO, O> likewise
+    bool keeps_prob = false;         ///< dS is made of the cast P
     bool steps_cast = false;         ///< every result of an operation of a composition likewise
     bool sink_cast = false;          ///< and a sink
     double tanh_units = 0;           ///< a tanh is off by up to so many units of 2^-24

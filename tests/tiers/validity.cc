@@ -54,6 +54,8 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
         e.normalised_first = false;
     } else if (word == "scores=half") {
         e.scores_cast = true;
+    } else if (word == "p=kept") {
+        e.keeps_prob = e.prob_cast = true;
     } else if (word == "steps=half") {
         e.steps_cast = true;
         e.sink_cast = random.chance(50);
@@ -88,7 +90,7 @@ void take_word(const std::string& word, Emulation& e, Random& random) {
 /// Whether the word may say anything about cases of this operator.
 bool may_concern(const std::string& word, const Schema& schema) {
     const bool gradient = schema.tensor("dq") >= 0;
-    if (word == "group=half" || word == "delta=half" || word == "forward=own") return gradient;
+    if (word == "group=half" || word == "delta=half" || word == "p=kept" || word == "forward=own") return gradient;
     if (word.starts_with("tanh=")) return schema.number("softcap") >= 0;
     if (word == "stats=lse" || word.starts_with("split=") || word == "tile=1") return !gradient;
     return true;
@@ -287,7 +289,7 @@ std::string validity_head(const std::string& what) {
 
 const std::vector<std::string>& emulated_words() {
     static const std::vector<std::string> words = {
-        "stats=lse",  "split=lse",  "split=half", "scores=half", "delta=half", "group=half",
+        "stats=lse",  "split=lse",  "split=half", "p=kept", "scores=half", "delta=half", "group=half",
         "exp=34",     "exp=1600",   "in=bf16x3",  "in=bf16x2",  "in=tf32",     "in=tf32-truncating", "in=bf16",    "ftz=all",
         "steps=half", "tanh=16",   "tanh=8192",
         "scale=fp32", "scale=half", "tile=1",     "forward=own"};

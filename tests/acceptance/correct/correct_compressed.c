@@ -13,6 +13,7 @@ typedef struct {
     int pairs;   /* sums of halves, of quarters, ... */
     int lse;     /* the statistics are (LSE, 1) */
     int parts;   /* of the keys, merged by their stored LSE; P = exp(s - LSE) */
+    int steps;   /* <q, k> is stored in the type of the inputs; a list takes NaN for the largest score */
 } style;
 
 static const style kStyles[] = {
@@ -21,6 +22,7 @@ static const style kStyles[] = {
     {.name = "pairs", .precision = "acc=fp32 p=fp32", .pairs = 1},
     {.name = "lse_pair", .precision = "stats=lse", .fp64 = 1, .lse = 1},
     {.name = "split", .precision = "split=lse", .parts = 3},
+    {.name = "steps", .precision = "steps=half", .steps = 1},
 };
 
 static const style* the_style(void) {
@@ -161,8 +163,9 @@ static int64_t logits_of(const compressed* p, int64_t i, int64_t n) {
     for (int64_t j = 0; j < p->keys; ++j) {
         p->prob[j] = -INFINITY;
         if (mask->data && ((const uint8_t*)mask->data)[i * mask->strides[0] + j * mask->strides[1]]) continue;
-        const double dot = sum_of(p->s, p->q + ((p->first_query + i) * p->heads + n) * p->dim, 1,
+        double dot = sum_of(p->s, p->q + ((p->first_query + i) * p->heads + n) * p->dim, 1,
                                   p->k + ((p->first_key + j) * (p->heads / p->group) + n / p->group) * p->dim, 1, p->dim, 0);
+        if (p->s->steps) dot = stored(p->a->query.dtype, dot);
         p->prob[j] = rounded(p->s, dot * scale);
         ++visible;
     }
@@ -244,7 +247,8 @@ static void store_list(const compressed* p, int64_t i, int64_t kv_head, int64_t 
         int64_t best = -1;
         for (int64_t j = 0; j < candidates; ++j) {
             if (p->score[j] == -INFINITY) continue; /* taken */
-            if (best < 0 || p->score[j] > p->score[best] || (p->score[best] != p->score[best] && p->score[j] == p->score[j])) best = j;
+            const int is_nan = p->score[j] != p->score[j], best_is_nan = best >= 0 && p->score[best] != p->score[best];
+            if (best < 0 || p->score[j] > p->score[best] || (p->s->steps ? is_nan && !best_is_nan : best_is_nan && !is_nan)) best = j;
         }
         ((int32_t*)to->data)[(p->first_query + i) * to->strides[0] + kv_head * to->strides[1] + c * to->strides[2]] = (int32_t)best;
         if (best >= 0) p->score[best] = -INFINITY;

@@ -24,6 +24,7 @@ typedef struct {
     int root_scale;     /* q and k take the root of the scale, in fp32 */
     int spreads;        /* tiles before the first logit above -infinity are multiplied by 0, others do not read them */
     int own;            /* a gradient forms the LSE, and delta as the sum of P dP */
+    int keeps;          /* P is stored in the type of the inputs, dS is made of that and stored, too */
     int scaled_grad;    /* dS takes the scale, stored in the type of the inputs */
     int steps;          /* <q, k>, its product with the scale, P, dP and dS are stored in the type of the inputs */
     double exp_error;   /* relative error of an exponential */
@@ -51,6 +52,7 @@ static const style kStyles[] = {
     {.name = "spreads", .precision = "acc=fp32", .spreads = 1},
     {.name = "own", .precision = "forward=own", .own = 1},
     {.name = "scaled_grad", .precision = "ds=half order=fixed", .scaled_grad = 1},
+    {.name = "keeps", .precision = "p=kept order=fixed", .keeps = 1},
     {.name = "steps", .precision = "steps=half group=half forward=own", .steps = 1, .own = 1, .scaled_grad = 1, .group = 1},
     {.name = "steps_times_zero", .precision = "steps=half group=half forward=own hidden=times_zero", .steps = 1, .own = 1,
      .scaled_grad = 1, .group = 1, .hidden = 1},
@@ -358,7 +360,8 @@ static void gradient_row(const attncheck_attention_grad_args* a, const problem* 
     for (int64_t j = 0; j < p->keys && s->own; ++j)
         if (sees(p, b, i, j)) {
             double prob = exponential(s, rounded(s, logit[j] - lse));
-            if (s->steps) dp[j] = stored(p->type, dp[j]), prob = stored(p->type, prob);
+            if (s->steps) dp[j] = stored(p->type, dp[j]);
+            if (s->steps || s->keeps) prob = stored(p->type, prob);
             delta = rounded(s, delta + rounded(s, prob * dp[j]));
         }
     for (int64_t j = 0; j < p->keys; ++j) {
@@ -366,9 +369,9 @@ static void gradient_row(const attncheck_attention_grad_args* a, const problem* 
         if (!shown && !s->hidden) continue;
         const double* k = key_row(p, p->k, b, h, j, p->dim);
         double prob = shown ? exponential(s, rounded(s, logit[j] - lse)) : 0;
-        if (s->steps) prob = stored(p->type, prob);
+        if (s->steps || s->keeps) prob = stored(p->type, prob);
         double ds = factor(s, p->type, rounded(s, prob * rounded(s, dp[j] - delta)));
-        if (s->steps) ds = stored(p->type, ds);
+        if (s->steps || s->keeps) ds = stored(p->type, ds);
         if (s->scaled_grad) ds = stored(p->type, rounded(s, ds * p->scale));
         add_row(p, dq, ds, k, p->dim);
         add_row(p, dk + j * p->dim, ds, query_row(p, b, h, i), p->dim);

@@ -414,6 +414,7 @@ TEST_F(EngineShrinkTest, SaysWhichWordFits) {
     EXPECT_THAT(fails_without(&ref::RoundingClass::scores_rounded), EndsWith("holds with --precision scores=half, if it rounds so"));
     EXPECT_THAT(fails_without(&ref::RoundingClass::own_forward),
                 EndsWith("holds with --precision forward=own or 'steps=half forward=own' or 'steps=half group=half forward=own', if it rounds so"));
+    EXPECT_THAT(fails_without(&ref::RoundingClass::prob_kept), EndsWith("holds with --precision p=kept, if it rounds so"));
     known.clear();
     EXPECT_THAT(run(planted_where([](const Spec&) { return true; })).counterexamples.at(0).matters, Not(HasSubstr("--precision")));
 }
