@@ -22,6 +22,11 @@ std::string summed_word(const TierTensor& tensor) {
     return tensor.row_word == "query" ? "keys" : "queries";
 }
 
+/// A number that is cut to a type, and not rounded, is smaller by 0.72 u in the mean.
+bool is_of_cut(ref::Dtype type, double gain) {
+    return type != ref::Dtype::fp32 && std::fabs(gain / (-0.72 * ref::unit_roundoff(type)) - 1) < 0.25;
+}
+
 std::string words_of_defect(const TierTensor& tensor, const Finding& found) {
     const ref::Probe& probe = tensor.noise.probes[found.probe];
     const double b = found.coefficient;
@@ -33,7 +38,7 @@ std::string words_of_defect(const TierTensor& tensor, const Finding& found) {
             if (std::fabs((1 + b) / tensor.scale - 1) < 0.02 && tensor.scale != 1)
                 return "gain " + percent(b) + " (scale applied twice?)";
             if (std::fabs(b + 2) < 0.02) return "gain " + percent(b) + " (sign reversed?)";
-            return "gain " + percent(b);
+            return "gain " + percent(b) + (is_of_cut(tensor.dtype, b) ? " (cut, not rounded?)" : "");
         case ref::Defect::scale:
             return "scale inside the softmax off by " + percent(b);
         case ref::Defect::row_term:

@@ -19,6 +19,8 @@ namespace {
 /// rounding that its direction shows; from the second on it is not left to a filter to name. Between them a hypothesis is
 /// told with the filter that fired, where it has more of the error than any filter.
 constexpr double kBeyondRounding = 1.5, kFarBeyondRounding = 10;
+/// From here on an output may be one that is cut as it is stored, which needs no search.
+constexpr double kCut = 1.2;
 /// Sums in fp16 deviate 2^13 times as far as in fp32: no class explains what is twice as far off.
 constexpr double kCoarsest = 1 << 14;
 
@@ -212,12 +214,14 @@ Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingC
         const bool is_left_to_filter = is_filter && found->rms <= kFarBeyondRounding;
         const WantedRows wanted = wanted_rows(tensor);
         std::string cause;
-        if (found->rms > kBeyondRounding) {
+        const bool shows_direction = found->rms > kBeyondRounding;
+        if (found->rms > kCut) {
             TierTensor looked_at;
             if (!wanted.empty()) leave_out_unwanted(looked_at = tensor, wanted);
             cause = likely_cause(wanted.empty() ? tensor : looked_at,
-                                 hypotheses ? hypotheses(wanted) : std::vector<Hypothesis>{}, found->rms,
-                                 is_left_to_filter);
+                                 hypotheses && shows_direction ? hypotheses(wanted) : std::vector<Hypothesis>{},
+                                 found->rms,
+                                 is_left_to_filter || !shows_direction);
         }
         if (!cause.empty() && !is_left_to_filter) found = measured[k].deviation();
         std::optional<ref::RoundingClass> coarser;

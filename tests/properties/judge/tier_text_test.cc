@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 /// Rows of one head whose only rounding is that of their storage.
 TierTensor stored(ref::Dtype type) {
-    constexpr std::size_t kRows = 40, kWidth = 16;
+    constexpr std::size_t kRows = 400, kWidth = 16;
     TierTensor tensor;
     tensor.name = "out";
     tensor.role = Role::output;
@@ -45,7 +45,27 @@ TEST(LikelyCause, ResultsThatAreCutToTheirType) {
         EXPECT_THAT(likely_cause(tensor, {}, 2, false), HasSubstr("stored rounded toward zero, not to nearest, which explains"));
         EXPECT_THAT(judge_tiers({tensor}, {}, [](const auto&, const auto&) { return std::vector<TierTensor>{}; }).message,
                     HasSubstr("stored rounded toward zero"));
+        // Beside a cast of P that is as large and was not made.
+        for (double& variance : tensor.noise.variance) variance *= 2;
+        EXPECT_THAT(judge_tiers({tensor}, {}, [](const auto&, const auto&) { return std::vector<TierTensor>{}; }).message,
+                    HasSubstr("stored rounded toward zero"));
     }
+}
+
+// P that is cut before its product makes every sum smaller by 0.72 u.
+TEST(WordsOfDefect, GainsOfACutAreNamed) {
+    const auto message_of = [](double gain) {
+        TierTensor tensor = stored(ref::Dtype::bf16);
+        tensor.noise.probes.push_back({ref::Defect::gain, 0, tensor.noise.value});
+        for (std::size_t i = 0; i < tensor.noise.size(); ++i) {
+            tensor.noise.variance[i] = 0x1p-24;
+            tensor.got.push_back(tensor.noise.value[i] * (1 + gain));
+        }
+        return judge_tiers({tensor}, {}, [](const auto&, const auto&) { return std::vector<TierTensor>{}; }).message;
+    };
+    EXPECT_THAT(message_of(-0.0028), HasSubstr("gain -0.28 % (cut, not rounded?)"));
+    EXPECT_THAT(message_of(-0.005), AllOf(HasSubstr("gain -0.5 %"), Not(HasSubstr("cut"))));
+    EXPECT_THAT(message_of(0.0028), AllOf(HasSubstr("gain +0.28 %"), Not(HasSubstr("cut"))));
 }
 
 // Errors as large without the direction.
