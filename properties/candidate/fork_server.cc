@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "properties/candidate/candidate.h"
 #include "properties/candidate/process_family.h"
@@ -30,6 +32,7 @@ struct Server {
     pid_t pid = -1;
     int control = -1;
     bool is_trusted = true;
+    std::set<std::string> ends;  ///< of workers, that are no fault of a copy
     std::string library;
 };
 
@@ -151,6 +154,9 @@ void distrust_fork_server() {
     end_server();
     server().is_trusted = false;
 }
+
+void trust_end(const std::string& how) { server().ends.insert(how); }
+bool is_trusted_end(const std::string& how) { return server().ends.contains(how); }
 
 pid_t fork_server_pid() { return server().owner == getpid() ? server().pid : -1; }
 

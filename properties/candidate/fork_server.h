@@ -5,6 +5,8 @@
 
 #include <sys/types.h>
 
+#include <string>
+
 namespace attncheck::properties {
 
 struct WorkerOptions;
@@ -25,6 +27,10 @@ void note_loaded();
 /// From now on every worker of this process is a program again: one that was forked died, and a
 /// copy must not be to blame.
 void distrust_fork_server();
+
+/// Workers that were forked may end so: a program did, in the same calls.
+void trust_end(const std::string& how);
+bool is_trusted_end(const std::string& how);
 
 /// The process of the server, which is no worker and left by none; -1: none.
 pid_t fork_server_pid();

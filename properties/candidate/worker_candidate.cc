@@ -103,6 +103,43 @@ public:
 private:
     std::vector<CallResult> run_placed(std::span<const Call* const> calls,
                                        const RunOptions& options, int repetitions) {
+        std::vector<CallResult> results = run_once(calls, options, repetitions);
+        if (std::exchange(copy_crashed_, false)) {
+            const std::string how = words_of_end(results.front());
+            if (!is_trusted_end(how)) look_whether_copies_do(how, calls, options, repetitions);
+        }
+        return results;
+    }
+
+    /// A copy must not be to blame: a program that crashes in the same calls says that copies die as it does. Else all
+    /// workers are programs from now on. What calls before these did is not done again, and the result stays what it was.
+    void look_whether_copies_do(const std::string& how, std::span<const Call* const> calls, const RunOptions& options,
+                                int repetitions) {
+        std::ostream* const usual = std::exchange(options_.messages, nullptr);
+        options_.can_fork = false;
+        const auto restore = [&] {
+            options_.messages = usual, options_.can_fork = true;
+            process_.reset();
+        };
+        std::vector<CallResult> again;
+        try {
+            again = run_once(calls, options, repetitions);
+        } catch (...) {
+            restore();
+            throw;
+        }
+        restore();
+        if (again.front().kind == CallResult::Kind::crashed && words_of_end(again.front()) == how)
+            trust_end(how);
+        else
+            distrust_fork_server();
+    }
+
+    /// "crashed: SIGSEGV", without the address.
+    static std::string words_of_end(const CallResult& result) { return result.detail.substr(0, result.detail.find(" (")); }
+
+    std::vector<CallResult> run_once(std::span<const Call* const> calls,
+                                     const RunOptions& options, int repetitions) {
         if (options_.stopped()) throw Stopped();
         std::vector<CallResult> results(calls.size());
         if (!process_ && left_by_load_ == 0) start();
@@ -245,7 +282,7 @@ private:
     bool crashed(CallResult& result) {
         result.kind = CallResult::Kind::crashed;
         result.detail = describe_end(process_->end(false), options_);
-        if (process_->is_copy()) distrust_fork_server();
+        copy_crashed_ = process_->is_copy();
         process_.reset();
         return false;
     }
@@ -374,6 +411,7 @@ private:
     Clock::time_point next_look_{};  ///< when memory is measured at the latest
     std::int64_t arena_mib_ = 0;     ///< of the arena's pages, before the call
     WrittenFiles written_before_;    ///< the worker was loaded; then nothing
+    bool copy_crashed_ = false;      ///< in the last calls, and nobody has looked yet whether a program does, too
     bool helpers_end_ = false;       ///< what it forks was seen to end with the worker
     int grace_ms_ = 1000;            ///< in which helpers end after the worker
     int left_by_load_ = 0;           ///< processes that do not end with it, whatever is called

@@ -88,7 +88,7 @@ class Caller:
         except NotImplementedError as reason:
             return DECLINED, text_of(reason)
         except Invalid as reason:
-            return reason.status, f"raised Invalid: {describe_error(reason)}"
+            return reason.status, f"raised {describe_error(reason)}"
         except OutputError as error:
             return INTERNAL, f"wrong output {error.output}: {self._kernel.place}: {error}"
         except BaseException as error:  # noqa: BLE001: a kernel may raise anything
@@ -108,6 +108,9 @@ class Caller:
             for name in filled:
                 self._bridge.take_filled(given[name], outputs[name])
             return
+        fields = getattr(type(returned), "_fields", ())
+        if fields and set(fields) <= set(self._outputs):  # a named tuple goes by its names
+            returned = dict(zip(fields, returned))
         if isinstance(returned, Mapping):
             wrong = [name for name in returned if name not in self._outputs]
             if wrong:
@@ -117,6 +120,12 @@ class Caller:
             by_name = {name: returned[name] for name in outputs if name in returned}
         else:
             several = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+            if len(several) == 1 and several[0] is returned and not hasattr(returned, "shape"):
+                raise OutputError(
+                    next(iter(outputs), ""),
+                    f"returned a {type(returned).__name__}, expected {', '.join(outputs)}"
+                    + (" as arrays in a tuple, a list or a dictionary" if len(outputs) > 1 else " as an array"),
+                )
             # Those that are filled may be left out of what is returned.
             for names in (list(outputs), [n for n in outputs if n not in filled], list(self._outputs)):
                 if len(several) == len(names):
@@ -152,6 +161,8 @@ class Caller:
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if os.path.dirname(f.filename) != os.path.dirname(__file__)]
         hint = "; inputs must not be written" if _SHARED_MEMORY in text_of(error) else ""
+        if isinstance(error, PermissionError):
+            hint = "; the sandbox may forbid it, see verify --sandbox"
         lines = [f"raised {describe_error(error, hint=hint)}"]
         lines += [
             f"    {os.path.basename(f.filename)}:{f.lineno}, in {f.name}: {f.line or ''}".rstrip(" :")

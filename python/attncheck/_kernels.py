@@ -29,6 +29,8 @@ class Invalid(Exception):
     """Raised by a kernel that rejects illegal arguments; `status` is 161001 for an absent one."""
 
     def __init__(self, message: str = "", status: int = 161002) -> None:
+        if not (isinstance(status, int) and 0 < status < 1 << 31):
+            raise ValueError(f"status is {status!r}, allowed: 1 to {(1 << 31) - 1}, such as 161001 or 161002")
         super().__init__(message)
         self.status = status
 
@@ -78,8 +80,16 @@ class Kernel:
     @property
     def place(self) -> str:
         """ "kernel.py, function f" for messages."""
-        file = inspect.getsourcefile(inspect.unwrap(self.function)) or "?"
-        return f"{os.path.basename(file)}, function {self.function.__name__}"
+        try:
+            file = inspect.getsourcefile(inspect.unwrap(self.function)) or "?"
+        except TypeError:  # an object that is called, such as functools.partial
+            file = "?"
+        return f"{os.path.basename(file)}, function {name_of(self.function)}"
+
+
+def name_of(function: Any) -> str:
+    """The name of a function, or of the class of an object that is called."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def kernel(
@@ -114,6 +124,8 @@ def kernel(
             ...
             return out, lse
     """
+    if not isinstance(op, str):
+        raise TypeError('kernel needs the name of an operator, such as @attncheck.kernel("attention")')
     if tensors not in TENSORS:
         raise ValueError(f"tensors is {tensors!r}, allowed: 'numpy' or 'torch'")
     if tensors == "numpy" and device != "cpu":
@@ -121,7 +133,10 @@ def kernel(
 
     def mark(function: Function) -> Function:
         marked = Kernel(op, function, features, tensors, device, precision, concurrent)
-        setattr(function, _MARK, [*getattr(function, _MARK, []), marked])
+        try:
+            setattr(function, _MARK, [*getattr(function, _MARK, []), marked])
+        except AttributeError:
+            raise TypeError(f"a {type(function).__name__} takes no mark, allowed: functions, and objects with attributes") from None
         return function
 
     return mark
@@ -178,12 +193,20 @@ def load_module(target: str) -> ModuleType:
         if os.path.isabs(target):
             sys.path.insert(0, os.path.dirname(target))
             name = Path(target).stem
+            if name in sys.modules:  # numpy.py takes nobody's place
+                name = f"{name}_kernel"
             spec = importlib.util.spec_from_file_location(name, target)
             if spec is None or spec.loader is None:
                 raise CandidateError(f"{target} is no Python file")
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            except ImportError as error:
+                if "no known parent package" not in str(error) or not Path(target).with_name("__init__.py").is_file():
+                    raise
+                del sys.modules[name]
+                return _import_of_package(Path(target))
             return module
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(target)
@@ -191,6 +214,16 @@ def load_module(target: str) -> ModuleType:
         raise
     except BaseException as error:  # noqa: BLE001: also sys.exit() and Ctrl-C of the module
         raise CandidateError(f"the import failed: {describe_error(error, target)}") from error
+
+
+def _import_of_package(file: Path) -> ModuleType:
+    """A module that imports relative to its package, by its name from the folder above the outermost package."""
+    names, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    sys.path.insert(0, str(folder))
+    return importlib.import_module(".".join(names))
 
 
 def describe_error(error: BaseException, inside: str = "", hint: str = "") -> str:
@@ -206,7 +239,10 @@ def describe_error(error: BaseException, inside: str = "", hint: str = "") -> st
         place = f" ({os.path.basename(error.filename)}:{error.lineno})"
     else:
         frames = list(_frames(error))
-        own = [frame for frame in frames if frame[0] == inside] or frames[-1:]
+        here = os.path.dirname(__file__)
+        own = [frame for frame in frames if frame[0] == inside] or [
+            frame for frame in frames if os.path.dirname(frame[0]) != here
+        ]
         if own and not own[-1][0].startswith("<frozen"):
             place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})"
     first = f"{type(error).__name__}: {text or 'no message'}{hint}{place}"
@@ -286,11 +322,12 @@ def kernels_of(module: ModuleType, table: Mapping[str, Any], only: str = "") -> 
             raise CandidateError(f"there is no function {only}, there are: {known or 'none'}")
         marked = marks_of(value) if callable(value) else []
         entry = name.removeprefix("attncheck_")
-        if not marked and entry in table and inspect.isroutine(value):
+        if not marked and entry in table and callable(value) and not inspect.isclass(value):
             marked = [Kernel(entry, value)]
         if only and not marked:
             raise CandidateError(
-                f"{only} is neither marked with attncheck.kernel(...) nor named as an operator"
+                f'{only} is neither marked, as with @attncheck.kernel("{next(iter(table), "OPERATOR")}"), nor named as an '
+                f"operator: {', '.join(table)}"
             )
         for one in marked:
             if one.op not in table:
@@ -299,8 +336,8 @@ def kernels_of(module: ModuleType, table: Mapping[str, Any], only: str = "") -> 
                 )
             if one.op in found and found[one.op].function is not one.function:
                 raise CandidateError(
-                    f"two functions for {one.op}: {found[one.op].function.__name__} and "
-                    f"{one.function.__name__}; name one behind the file, FILE:{one.function.__name__}"
+                    f"two functions for {one.op}: {name_of(found[one.op].function)} and "
+                    f"{name_of(one.function)}; name one behind the file, FILE:{name_of(one.function)}"
                 )
             check_parameters(one, table[one.op]["arguments"])
             found[one.op] = one
@@ -322,7 +359,7 @@ def check_parameters(one: Kernel, arguments: list[dict[str, Any]]) -> None:
     for parameter in parameters_of(one.function):
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise CandidateError(
-                f"function {one.function.__name__}: parameter {parameter.name} is positional-only, "
+                f"function {name_of(one.function)}: parameter {parameter.name} is positional-only, "
                 "arguments are passed by keyword"
             )
         if (
@@ -331,7 +368,7 @@ def check_parameters(one: Kernel, arguments: list[dict[str, Any]]) -> None:
             and parameter.name not in known
         ):
             raise CandidateError(
-                f"function {one.function.__name__}: parameter {parameter.name} is no argument of "
+                f"function {name_of(one.function)}: parameter {parameter.name} is no argument of "
                 f"{one.op}, those are: {', '.join(known)}"
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -47,33 +48,34 @@ def neutral_arguments(
     query = to_bshd(as_array(q, "q", types_of("attention", "q")), "q", layout)
     key = to_bshd(k, "k", layout)
     bias, mask = as_optional_array(bias, "bias"), as_optional_array(mask, "mask")
-    if not (isinstance(window, (tuple, list)) and len(window) == 2):
+    sides = as_list(window, "window") if np.ndim(window) == 1 else []
+    if len(sides) != 2:
         raise ValueError(f"window is {window!r}, expected two numbers of keys, -1 = unlimited")
     check_sequences(cu_seqlens_q, cu_seqlens_kv, query, key)
-    left, right = window
-    if min(int(left), int(right)) < -1:
+    left, right = sides
+    if min(left, right) < -1:
         raise ValueError(f"window is {window!r}, allowed: two numbers from -1, where -1 = unlimited")
     rank = 4 if cu_seqlens_q is None and cu_seqlens_kv is None else 3
     if key is not None and query.ndim == key.ndim == rank:
         check_heads(query, key, "q", "k", layout)
     if key is not None and query.ndim == key.ndim == rank == 4:
-        check_lengths(as_list(kv_length), query.shape[0])
+        check_lengths(as_list(kv_length, "kv_length"), query.shape[0])
         for name, tensor in (("bias", bias), ("mask", mask)):
             _check_broadcast(tensor, name, query, key)
     return {
         "query": query,
         "key": key,
         "value": to_bshd(v, "v", layout),
-        "cu_seqlens_q": as_list(cu_seqlens_q),
-        "cu_seqlens_kv": as_list(cu_seqlens_kv),
-        "kv_length": as_list(kv_length),
+        "cu_seqlens_q": as_list(cu_seqlens_q, "cu_seqlens_q"),
+        "cu_seqlens_kv": as_list(cu_seqlens_kv, "cu_seqlens_kv"),
+        "kv_length": as_list(kv_length, "kv_length"),
         "bias": bias,
         "mask": mask,
         "sink": sink,
         "scale": None if scale is None else as_real(scale, "scale"),
         "softcap": as_real(softcap, "softcap"),
-        "window_left": int(left),
-        "window_right": 0 if causal else int(right),
+        "window_left": left,
+        "window_right": 0 if causal else right,
         "align": ALIGNS.index(align),
     }
 
@@ -99,7 +101,7 @@ def check_heads(query: np.ndarray, key: np.ndarray, query_name: str, key_name: s
 def check_sequences(cu_seqlens_q: Lengths | None, cu_seqlens_kv: Lengths | None, query: np.ndarray, key: np.ndarray) -> None:
     """Raises ValueError unless both are there or none, and each divides the rows of its tensor [T, H, D]."""
     both = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv}
-    given = {name: as_list(value) for name, value in both.items() if value is not None}
+    given = {name: as_list(value, name) for name, value in both.items() if value is not None}
     for name in both:
         if len(given) == 1 and name not in given:
             raise ValueError(f"{name} is missing: packed sequences need both cu_seqlens_q and cu_seqlens_kv")
@@ -133,9 +135,15 @@ def _check_broadcast(tensor: np.ndarray | None, name: str, query: np.ndarray, ke
     raise ValueError(f"{name} has shape {list(tensor.shape)}, allowed: [{allowed}], such as [1, 1, {whole[2]}, {whole[3]}]")
 
 
-def as_list(value: Lengths | None) -> list[int] | None:
-    """Whole numbers of a list or a tensor."""
-    return None if value is None else [int(x) for x in (value.tolist() if hasattr(value, "tolist") else value)]
+def as_list(value: Lengths | None, name: str) -> list[int] | None:
+    """Whole numbers of a list or a tensor. Raises TypeError naming what is none."""
+    if value is None:
+        return None
+    numbers = value.tolist() if hasattr(value, "tolist") else value
+    try:
+        return [operator.index(x) for x in numbers]
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected whole numbers in a list or a tensor") from None
 
 
 def as_real(value: Any, name: str) -> float:

@@ -43,7 +43,8 @@ def as_array(value: Any, name: str, types: Iterable[str] = _NAMES) -> np.ndarray
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a tensor")
     if array.dtype.name not in types:
         raise TypeError(f"{name} is of type {array.dtype.name}, allowed: {', '.join(types)}")
-    return np.ascontiguousarray(array).reshape(array.shape)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return np.ascontiguousarray(native).reshape(array.shape)
 
 
 _FLOATS = ("float16", "bfloat16", "float32")

@@ -96,6 +96,8 @@ def _items(collector: pytest.Module, name: str, function: Any, mark: pytest.Mark
             f"{collector.path}: mark of {name}: {what}, allowed: op= one of {', '.join(operators)}, "
             f"and {', '.join(sorted(_KEYWORDS - {'op'}))}"
         )
+    if any(one.name == "parametrize" for one in _marks_of(function)):
+        raise pytest.Collector.CollectError(f"parametrize has no effect on kernel {name}, allowed: a function for each")
     for k, one in enumerate(examples_of(function)):
         yield _item(collector, f"{name}[example{k}]", kernel=name, function=function, options=mark.kwargs,
                     property=one.property, case=one.case)
@@ -140,6 +142,8 @@ class KernelItem(pytest.Item):
         if self._case:
             command.append(self._case)
         command += ["--candidate", f"python:{self.path}:{self._kernel}", "--python", sys.executable]
+        # What the tests may import, their kernels may: pythonpath of pytest, and the folders that it puts there.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(place for place in sys.path if place)}
         if self._property:
             command += ["--property", self._property]
         if "timeout" in option:
@@ -154,7 +158,7 @@ class KernelItem(pytest.Item):
             if not option.get("validation"):
                 command += ["--no-validation"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_RUN_S,
-                              cwd=self.config.rootpath)
+                              cwd=self.config.rootpath, env=environment)
         if done.returncode == _HELD:
             return
         text = done.stdout + done.stderr
@@ -163,10 +167,10 @@ class KernelItem(pytest.Item):
         if done.returncode != _FALSIFIED:
             raise Falsified(text.strip())
         if self._property == "agreement" and not self._case and not _diagnoses(text.splitlines()):
-            text += self._name_defect(command)
+            text += self._name_defect(command, environment)
         raise Falsified(_counterexamples(text))
 
-    def _name_defect(self, command: list[str]) -> str:
+    def _name_defect(self, command: list[str], environment: dict[str, str]) -> str:
         """Lines that name the defect, from the law that can, some seconds of it; the suite says whether the cause is the same."""
         again = [*command, "--property", "deviation", "--time", str(_NAMING_S)]
         for option in ("--corpus", "--shrink", "--cases"):
@@ -174,7 +178,8 @@ class KernelItem(pytest.Item):
                 at = again.index(option)
                 del again[at:at + 2]
         again += ["--shrink", "0", "--cases", "30"]
-        done = subprocess.run(again, capture_output=True, text=True, timeout=_LONGEST_RUN_S, cwd=self.config.rootpath)
+        done = subprocess.run(again, capture_output=True, text=True, timeout=_LONGEST_RUN_S, cwd=self.config.rootpath,
+                              env=environment)
         causes = done.stdout.split("\n@")[1:]
         of_law = next((one for one in causes if one.split(":")[0].endswith(".agreement")), "")
         return "\noperator  \n" + "\n".join(_diagnoses(of_law.splitlines()))
@@ -210,7 +215,7 @@ def _counterexamples(text: str) -> str:
     """Counterexamples and their diagnoses without the table between them, and the lines that pin them."""
     lines = text.splitlines()
     end = next((k for k, line in enumerate(lines) if line.startswith("operator  ")), len(lines))
-    out = [line for line in lines[:end] if not line.startswith("checking ")]
+    out = [line for line in _without_progress(lines[:end]) if not line.startswith("checking ")]
     while out and not out[-1].strip():
         out.pop()
     out += _diagnoses(lines[end:])
@@ -222,6 +227,18 @@ def _counterexamples(text: str) -> str:
     if pins:
         out += ["", "to pin it, above the function:", *dict.fromkeys(pins)]
     return "\n".join(out).strip()
+
+
+def _without_progress(lines: list[str]) -> list[str]:
+    """Without "found ... shrinking" and its case, which the counterexample tells again: pytest's summary has the first line."""
+    if not any(line.startswith("FALSIFIED ") for line in lines):
+        return lines
+    out, skips = [], False
+    for line in lines:
+        skips = line.startswith("found ") or (skips and line.startswith(" "))
+        if not skips and (line.strip() or out):
+            out.append(line)
+    return out
 
 
 def _diagnoses(lines: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -250,16 +250,31 @@ def _shapes_of(name: str, layout: str, is_packed: bool) -> str:
 
 
 def _assert_aligned(op: str, arguments: dict[str, Any], outputs: dict[str, Any], precision: str, samples: int) -> str:
-    """assert_close, whose message says so where the outputs are right with the other `align`."""
+    """assert_close, whose message says so where the outputs are right with the other `align`, or with or without `causal`."""
     __tracebackhide__ = True
     try:
         return assert_close(op, arguments, outputs, precision=precision, samples=samples)
     except AssertionError as error:
-        other = 1 - arguments["align"]
-        if not _has_corner(arguments) or not _holds(op, {**arguments, "align": other}, outputs, precision, samples):
-            raise
         said = str(error)
-    raise AssertionError(f"{said}\nThe outputs are right with align={ALIGNS[other]!r}, given was {ALIGNS[1 - other]!r}.")
+    for words, change in _alternatives(arguments):
+        if _holds(op, {**arguments, **change}, outputs, precision, samples):
+            said += f"\nThe outputs are right with {words}."
+            break
+    raise AssertionError(said)
+
+
+def _alternatives(arguments: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is easily forgotten or mixed up, in words and as arguments."""
+    align, other = arguments["align"], 1 - arguments["align"]
+    if _has_corner(arguments):
+        yield f"align={ALIGNS[other]!r}, given was {ALIGNS[align]!r}", {"align": other}
+    if arguments["window_left"] < 0 and arguments["window_right"] == 0:
+        yield "causal=False, given was True", {"window_right": -1}
+    if arguments["window_right"] < 0:
+        causal = {"window_right": 0}
+        yield "causal=True, which was not given", causal
+        if _has_corner({**arguments, **causal}):
+            yield f"causal=True and align={ALIGNS[other]!r}, which were not given", {**causal, "align": other}
 
 
 def _has_corner(arguments: dict[str, Any]) -> bool:
@@ -316,7 +331,8 @@ def assert_attention_decode_close(
     table = block_table if isinstance(block_table, np.ndarray) else as_array(block_table, "block_table")
     query, key_cache = (as_array(value, name, types_of("attention_decode", name))
                         for value, name in ((query, "query"), (key_cache, "key_cache")))
-    lengths = as_list(kv_length)
+    lengths = as_list(kv_length, "kv_length")
+    [window_left] = as_list([window_left], "window_left")
     if query.ndim != 4:
         hint = "; one new token of each sequence is query[:, None]" if query.ndim == 3 else ""
         raise ValueError(f"query has shape {list(query.shape)}, allowed: [B, Sq, Hq, D]{hint}")
@@ -326,7 +342,7 @@ def assert_attention_decode_close(
     check_lengths(lengths, query.shape[0])
     if not 1 <= key_cache.shape[1] <= _LARGEST_PAGE:
         raise ValueError(f"page_size is {key_cache.shape[1]}, allowed: 1 to {_LARGEST_PAGE}")
-    if int(window_left) < -1:
+    if window_left < -1:
         raise ValueError(f"window_left is {window_left}, allowed: numbers from -1, where -1 = unlimited")
     arguments = {
         "query": query,
@@ -338,7 +354,7 @@ def assert_attention_decode_close(
         "sink": sink,
         "scale": None if scale is None else as_real(scale, "scale"),
         "softcap": as_real(softcap, "softcap"),
-        "window_left": int(window_left),
+        "window_left": window_left,
     }
     return assert_close("attention_decode", arguments, {"out": out, "lse": lse}, precision=precision, samples=samples)
 

@@ -246,7 +246,65 @@ def test_declined_and_rejected_calls(verify):
     source = HEAD + "def attention_merge(parts, lses):\n    raise attncheck.Declined('no')\n"
     assert verify(source, CASE)[0] == 3
     status, said = verify(source.replace("Declined", "Invalid"), CASE)
-    assert status == 1 and "raised Invalid: Invalid: no" in said, said
+    assert status == 1 and "raised Invalid: no" in said, said
+
+
+OBJECTS = {
+    "attention_merge = functools.partial(merge)": "",
+    "class Merge:\n    def __call__(self, parts, lses):\n        return merge(parts, lses)\nattention_merge = Merge()": "",
+    "attention_merge = attncheck.kernel('attention_merge')(functools.partial(merge))": "",
+    "class Merge:\n    def run(self, parts, lses):\n        return merge(parts, lses)\nattention_merge = Merge().run": "",
+}
+
+
+@pytest.mark.parametrize("source", OBJECTS)
+def test_an_object_that_is_called_is_a_kernel(verify, source):
+    body = KERNELS.joinpath("merge_numpy.py").read_text().replace("def attention_merge", "def merge")
+    status, said = verify(f"import functools\nimport attncheck\n{body}\n{source}\n", CASE)
+    assert status == 0, said
+
+
+RETURNED = {
+    "(x for x in (1, 2))": "returned a generator, expected out, lse as arrays in a tuple, a list or a dictionary",
+    "'out'": "returned a str, expected out, lse",
+    "NotImplemented": "returned a NotImplementedType, expected out, lse",
+}
+
+
+@pytest.mark.parametrize("value", RETURNED)
+def test_what_is_no_array_is_named_by_its_type(verify, value):
+    status, said = verify(f"def attention_merge(parts, lses):\n    return {value}\n", CASE)
+    assert status == 1 and RETURNED[value] in " ".join(said.split()), said
+
+
+def test_a_named_tuple_goes_by_its_names(verify):
+    body = KERNELS.joinpath("merge_numpy.py").read_text()
+    source = "import collections\nPair = collections.namedtuple('Pair', 'lse out')\n" + body.replace(
+        "return out.astype(parts.dtype), lse.astype(np.float32)", "return Pair(lse.astype(np.float32), out.astype(parts.dtype))")
+    status, said = verify(source, CASE)
+    assert status == 0, said
+
+
+def test_a_module_may_be_part_of_a_package(verify, tmp_path):
+    package = tmp_path / "above" / "kernels"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("")
+    (package / "core.py").write_text(KERNELS.joinpath("merge_numpy.py").read_text())
+    (package / "entry.py").write_text("from .core import attention_merge\n")
+    status, said = verify(package / "entry.py", CASE)
+    assert status == 0, said
+
+
+def test_a_file_with_the_name_of_a_module_takes_nobodys_place(verify, tmp_path):
+    (tmp_path / "numpy.py").write_text(KERNELS.joinpath("merge_numpy.py").read_text())
+    status, said = verify(tmp_path / "numpy.py", CASE)
+    assert status == 0, said
+
+
+def test_what_the_sandbox_forbids_is_told_with_its_option(verify):
+    status, said = verify("def attention_merge(parts, lses):\n    open('/etc/attncheck', 'w')\n", CASE)
+    assert status == 1 and "PermissionError: [Errno 13]" in said and "the sandbox may forbid it, see verify --sandbox" in said, said
 
 
 def test_outputs_may_be_filled_or_returned_by_name(verify):
@@ -276,6 +334,10 @@ REFUSED = {
     HEAD + "@attncheck.kernel('merge')\ndef f(parts): pass\n": "function f: no operator 'merge', known: ",
     HEAD + "@attncheck.kernel('attention_merge', tensors='jax')\ndef f(parts): pass\n":
         "tensors is 'jax', allowed: 'numpy' or 'torch'",
+    HEAD + "@attncheck.kernel\ndef attention_merge(parts): pass\n":
+        'TypeError: kernel needs the name of an operator, such as @attncheck.kernel("attention") (kernel.py:',
+    HEAD + "attention_merge = attncheck.kernel('attention_merge')({}.get)\n":
+        "TypeError: a builtin_function_or_method takes no mark, allowed: functions, and objects with attributes",
     HEAD + "def attention_merge(parts): pass\n@attncheck.kernel('attention_merge')\ndef f(parts): pass\n":
         "two functions for attention_merge: attention_merge and f; name one behind the file, FILE:f",
 }
@@ -324,7 +386,8 @@ def attention_merge(parts, lses):
     [
         ("", "False", range(2, 5)),  # the first worker, and one for each of two processes of the suite
         ("threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", "False", range(5, 500)),
-        ("", "parts.shape[0] > 2", range(3, 500)),  # a copy that dies is not trusted any more
+        ("", "parts.shape[0] > 2", range(3, 8)),  # a worker that imported the module dies of it, too
+        ("own = os.getpid()", "parts.shape[0] > 2 and os.getpid() != own", range(5, 500)),  # no other copy is trusted then
     ],
 )
 def test_a_module_is_imported_once_for_all_workers_where_that_is_sound(attncheck, tmp_path, more, dies, imports):
@@ -335,7 +398,7 @@ def test_a_module_is_imported_once_for_all_workers_where_that_is_sound(attncheck
     _, said = attncheck("verify", "--candidate", "python:kernel.py", "--no-validation", *options)
     assert len(log.read_text().splitlines()) in imports
     assert "FALSIFIED attention_merge" in said  # its outputs have the wrong type
-    assert ("crashed: SIGSEGV" in said) == (dies != "False")
+    assert ("crashed: SIGSEGV" in said) == (dies == "parts.shape[0] > 2")  # a program confirms what is told
 
 
 COMPILER = """

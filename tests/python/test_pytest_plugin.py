@@ -44,6 +44,27 @@ def test_a_kernel_holds_and_a_broken_one_shows_its_counterexample(pytester):
     )
 
 
+def test_kernels_import_what_their_tests_may(pytester):
+    pytester.makeini("[pytest]\npythonpath = src\n")
+    (pytester.mkdir("src") / "mylib.py").write_text(RIGHT[:RIGHT.index("@pytest")] + RIGHT[RIGHT.index("def merge"):])
+    marked = RIGHT[RIGHT.index("@pytest"):RIGHT.index("def merge")] + "def merge_of_mine(parts, lses):\n    return merge(parts, lses)\n"
+    pytester.makepyfile("import pytest\nfrom mylib import merge\n" + marked)
+    pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(passed=1)
+
+
+def test_a_package_of_tests_may_import_its_helpers(pytester):
+    package = pytester.mkpydir("checks")
+    (package / "helper.py").write_text(RIGHT)
+    (package / "test_merge.py").write_text("from .helper import merge\n")
+    pytester.runpytest(*PLUGIN, "-k", "agreement").assert_outcomes(passed=1)
+
+
+def test_parametrize_is_refused(pytester):
+    pytester.makepyfile(RIGHT.replace("def merge", "@pytest.mark.parametrize('n', [1, 2])\ndef merge"))
+    result = pytester.runpytest(*PLUGIN)
+    result.stdout.fnmatch_lines(["*parametrize has no effect on kernel merge, allowed: a function for each"])
+
+
 CAUSAL = '''
 import numpy as np
 import pytest

@@ -308,6 +308,10 @@ def test_bad_input_in_the_words_of_frameworks():
         "layout is 'sbhd', allowed: 'bshd', 'bhsd'": dict(layout="sbhd"),
         "align is 'left', allowed: 'top_left', 'bottom_right'": dict(align="left"),
         "window is 3, expected two numbers of keys": dict(window=3),
+        "window is (1.5, 0), expected whole numbers": dict(window=(1.5, 0)),
+        "kv_length is [1.5], expected whole numbers": dict(kv_length=[1.5]),
+        "kv_length is 2, expected whole numbers": dict(kv_length=2),
+        "cu_seqlens_q is [0.0, 2.0], expected whole numbers": dict(cu_seqlens_q=[0.0, 2.0], cu_seqlens_kv=[0, 2], **dict.fromkeys(["out", "q", "k", "v"], q[0])),
         "scale is 'a', expected a number": dict(scale="a"),
         "softcap is -1": dict(softcap=-1),
         "scale is nan": dict(scale=float("nan")),
@@ -405,10 +409,25 @@ def test_outputs_that_are_right_with_the_other_align_are_told_so(align, packed):
         testing.assert_attention_close(*given, causal=True, align=other, **more)
     assert "out is wrong" in str(error.value), error.value
     assert f"The outputs are right with align={align!r}, given was {other!r}." in str(error.value), error.value
+    with pytest.raises(AssertionError) as error:
+        testing.assert_attention_close(*given, align=align, **more)
+    assert "The outputs are right with causal=True, which was not given." in str(error.value), error.value
+    with pytest.raises(AssertionError) as error:
+        testing.assert_attention_close(*given, align=other, **more)
+    assert f"The outputs are right with causal=True and align={align!r}, which were not given." in str(error.value), error.value
     given[0] = given[0] + np.float16(1)
     with pytest.raises(AssertionError) as error:
         testing.assert_attention_close(*given, causal=True, align=other, **more)
-    assert "align='" not in str(error.value), error.value
+    assert "align='" not in str(error.value) and "are right with" not in str(error.value), error.value
+
+
+def test_outputs_that_are_right_without_causal_are_told_so():
+    q, k, v = (np.random.default_rng(7).standard_normal((1, 6, 2, 16)).astype(np.float16) for _ in range(3))
+    out = attention_numpy.attention(q, k, v, None, None, None, None, 0.25, 0, -1, -1, 0)["out"]
+    testing.assert_attention_close(out, q, k, v, window=np.array([-1, -1]))
+    testing.assert_attention_close(*(t.astype(t.dtype.newbyteorder(">")) for t in (out, q, k, v)))
+    with pytest.raises(AssertionError, match="The outputs are right with causal=False, given was True."):
+        testing.assert_attention_close(out, q, k, v, causal=True)
 
 
 def test_bad_pages_are_one_line():
