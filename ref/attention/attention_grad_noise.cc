@@ -210,6 +210,12 @@ private:
     Eigen::ArrayXd delta_, delta_variance_;  ///< [T1,N1]
 };
 
+/// dV = P dO and dK = dS q of one row are products with the same numbers for all keys, not sums.
+static bool is_seen_by_one_query(const AttentionShape& shape, const SequencePlaces& places) {
+    return shape.group() == 1 &&
+           std::ranges::all_of(places.queries, [](const SequencePlace& place) { return place.length <= 1; });
+}
+
 /// Of the wanted rows, and of the keys that have a slot, for which all rows must be wanted.
 AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequencePlaces& places,
                                  const Precision& precision, std::span<const WantedRow> wanted,
@@ -271,6 +277,11 @@ AttentionGradNoise grad_noise_of(const AttentionBackward& given, const SequenceP
         one->coherent = of.coherent(terms) + of.coherent_sink(given.in.forward.sink) + of_cap + of_prob_grad + tiles * std::sqrt(of.exponential) + std::sqrt(of.tanh) * in.forward.softcap;
     }
     out.query_grad.coherent += of_key, out.key_grad.coherent += of_query;
+    if (is_seen_by_one_query(shape, places)) {
+        const double stored = precision.dtype == Dtype::fp32 ? 0 : square(unit_roundoff(precision.dtype)) / 3;
+        if (of.rounds_prob) out.value_grad.coherent += of.coherent_products(stored, shape.value_dim);
+        if (of.rounds_score_grad) out.key_grad.coherent += of.coherent_products(stored, shape.head_dim);
+    }
     return out;
 }
 

@@ -219,6 +219,9 @@ TEST(LongRows, RoundingsThatAllRowsShareAreNotAccused) {
                     "scale=rsqrt bias=full bias_values=hides mask=one_head kv_length=all sink=large data=normal "
                     "seed=14087756}",
                     24);
+    // One query: dV are products of one number, stored.
+    expect_no_alarm("", "attention_grad{dtype=bf16 q=[1] kv=[1257] layout=bshd kv_heads=1 group=1 dim=16 value_dim=1 scale=rsqrt "
+                        "sink=normal data=normal seed=10793647}");
     // Two windows whose weights have one significand, 255/256: a sum of few numbers loses the same to it in a whole lane.
     expect_no_alarm("", "nsa_compress_grad{dtype=bf16 seq=[32758] heads=2 dim=16 block=32 stride=16 data=normal seed=11752737}", 2);
 }
