@@ -18,7 +18,7 @@ using Int = std::int64_t;
 
 constexpr int kTogetherPercent = 2, kTogetherTries = 32, kThirdPercent = 25, kAllKeysWeigh = 75;
 constexpr double kMostElementsTogether = 1.5e6;
-constexpr Int kMostCostTogether = Int{8} << 20;
+constexpr Int kMostCostTogether = Int{8} << 20, kMostDecoded = 16;
 
 /// Values of an extent: large ones, around which tables and tiles end, and small ones.
 struct LargeSizes {
@@ -29,7 +29,7 @@ const std::map<std::string, LargeSizes, std::less<>>& sizes_of_fields() {
     static const std::map<std::string, LargeSizes, std::less<>> kSizes{
         {"kv_heads", {{8, 9, 12, 16, 17, 24, 32, 33, 40, 64, 65}, {1, 1, 2}}},
         {"heads", {{8, 9, 12, 16, 17, 24, 32, 33, 40, 64, 65}, {1, 1, 2}}},
-        {"group", {{8, 9, 12, 16, 17, 24, 31, 32, 33, 64}, {1, 1, 2}}},
+        {"group", {{8, 9, 12, 16, 17, 24, 31, 32, 33, 64, 65, 130}, {1, 1, 2}}},
         {"dim", {{128, 136, 192, 200, 256, 264, 320}, {8, 16, 24}}},
         {"value_dim", {{128, 136, 192, 200, 256, 264, 320}, {8, 16, 24}}},
         {"block", {{64, 80, 96, 112, 128}, {16, 32}}},
@@ -80,6 +80,7 @@ void set_extent(Spec& spec, const LargeExtent& extent, Int value, Random& random
         value = std::max(value, block + random.between(0, 20));
     else if (value > 4)
         value += random.between(-2, 2);
+    if (extent.at == 0 && spec.schema->number("page") >= 0) value = std::min(value, kMostDecoded);
     spec.lists[extent.at] = {value};
 }
 

@@ -208,6 +208,7 @@ private:
 
     std::string words() const {
         std::vector<std::string> needs, any, some;
+        std::vector<std::size_t> far;
         for (const Field& field : fields_) {
             const std::string own = field.key + "=" + field.value;
             if (field.fail.empty() && field.hold.empty()) continue;
@@ -217,12 +218,17 @@ private:
                 any.push_back(field.key);
             else if (field.hold.empty())
                 needs.push_back(fmt::format("{} >= {}", field.key, field.value));
-            else if (field.fail.empty())
+            else if (field.fail.empty()) {
+                if (field.value == name_of(Layout::far)) far.push_back(needs.size());
                 needs.push_back(own);
-            else
+            } else {
                 some.push_back(fmt::format("{}={}, not {}", field.key, fmt::join(field.fail, ","),
                                            fmt::join(field.hold, ",")));
+            }
         }
+        // What lies at an offset that was cut may be any other tensor, and is what the failure names.
+        if (far.size() == 1)
+            needs[far[0]] += fmt::format(" (offsets of {} in 32 bits?)", needs[far[0]].substr(0, needs[far[0]].find('.')));
         std::string out;
         const auto add = [&](const char* head, const std::vector<std::string>& list, const char* between) {
             if (!list.empty())

@@ -29,7 +29,7 @@ void sample_shape(Random& random, Spec& spec) {
     if (random.chance(2)) spec.set("kv_heads", random.pick<Int>({24, 33, 65}));
     if (random.chance(3)) spec.set("group", random.pick<Int>({9, 16, 17, 32, 33, 65}));
     const Int dim = random.chance(3)
-                        ? random.pick<Int>({129, 144, 160, 200, 257, 264, 320, 576, random.between(257, 575)})
+                        ? random.pick<Int>({129, 144, 160, 200, 257, 264, 320, 576, random.between(257, 575), random.between(577, 1024)})
                         : random.pick<Int>({1,  1,  2,  7,  8,  16,  16, 17,  32,  33,  40,  64,
                                             64, 72, 80, 88, 96, 100, 104, 128, 128, 192, 256, 512});
     spec.set("dim", dim);
@@ -83,6 +83,7 @@ void make_many(Random& random, Spec& spec) {
         queries = random.pick<Int>({33, 65, 65, 66, 129});
     }
     spec.lists = {std::vector<Int>(batches, queries), std::vector<Int>(batches, random.between(1, 9))};
+    if (heads && random.chance(20)) spec.set("kv_heads", random.between(2, 3)), spec.set("group", random.pick<Int>({65, 66, 128}));
     if (random.chance(4)) make_grid(random, spec);
 }
 

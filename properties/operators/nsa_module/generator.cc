@@ -77,6 +77,22 @@ void sample_selection(Random& random, Spec& spec) {
     if (random.chance(50)) spec.lists[0].push_back(random.between(0, 5));
 }
 
+/// More query heads of a key head, or longer blocks, than a tile holds, and blocks that scores decide on.
+void sample_beyond_tiles(Random& random, Spec& spec) {
+    auto& n = spec.numbers;
+    const bool has_group = random.chance(50);
+    n[kKvHeads] = 1;
+    n[kGroup] = has_group ? random.pick<Int>({9, 12, 16}) : 1;
+    n[kDim] = n[kValueDim] = 128;
+    n[kBlock] = has_group ? 16 : random.pick<Int>({80, 96, 128});
+    n[kStride] = 16;
+    n[kSelect] = has_group ? 16 : random.pick<Int>({n[kBlock], 128});
+    n[kCount] = 1;
+    n[kWindow] = random.between(1, 40);
+    const Int blocks = has_group ? random.between(3, 4) : 2;
+    spec.lists[0] = {blocks * n[kSelect] + random.pick<Int>({0, 0, 1, 5})};
+}
+
 /// Multiply-adds of the three branches.
 Int cost(const Spec& spec) {
     const auto& n = spec.numbers;
@@ -146,6 +162,7 @@ Spec sample(const Schema& schema, Random& random, int size, Profile) {
     sample_data(random, spec);
     fit_budget(random, spec, 600'000 + 20'000 * static_cast<Int>(size));
     if (random.chance(10)) sample_selection(random, spec);
+    if (random.chance(2)) sample_beyond_tiles(random, spec);
     if (std::all_of(spec.lists[0].begin(), spec.lists[0].end(), [](Int s) { return s == 0; }) &&
         n[kBeyond] == 0)
         spec.lists[0].back() = n[kBlock];

@@ -400,6 +400,17 @@ TEST_F(EngineShrinkTest, OtherWordsForTheSameCallSayNothing) {
     EXPECT_THAT(matters, Not(HasSubstr("topk")));
 }
 
+// What lies at an offset that was cut is any other tensor: the one whose offsets are large is named.
+TEST_F(EngineShrinkTest, NamesTheTensorWithLargeOffsets) {
+    options.explains = true;
+    options.cases = 2000;
+    const Operator& op = *find_operator("nsa_selected_attention");
+    const auto key = static_cast<std::size_t>(op.schema().tensor("key"));
+    const auto report = run(planted_where([key](const Spec& spec) { return spec.layouts[key] == Layout::far; }), op);
+    ASSERT_THAT(report.counterexamples, SizeIs(1));
+    EXPECT_THAT(report.counterexamples[0].matters, HasSubstr("needs key.layout=far (offsets of key in 32 bits?)"));
+}
+
 // What a kernel would have to declare is said where a word fits, both to the case that was found and to the smallest one.
 TEST_F(EngineShrinkTest, SaysWhichWordFits) {
     options.explains = true;
