@@ -151,6 +151,14 @@ bool has_tier_data(const AttentionProblem& problem) {
     return spread >= kLeastSpread && spread <= kMostSpread;
 }
 
+/// No infinities: what a kernel computed instead can be told by its outputs.
+bool has_finite_data(const AttentionProblem& problem) {
+    const auto is_finite = [&](const Bits& bits) {
+        return std::ranges::all_of(bits, [&](std::uint32_t one) { return std::isfinite(ref::decode(problem.dtype, one)); });
+    };
+    return is_finite(problem.query) && is_finite(problem.key) && is_finite(problem.value) && is_finite(problem.output_grad);
+}
+
 /// Rows times keys times channels.
 double products_of(const AttentionProblem& problem) {
     double pairs = 0;
@@ -224,14 +232,17 @@ private:
             return std::ranges::find(judged, name) != judged.end();
         };
         const CallResult made = result();
+        const auto by_tiers = [&] {
+            return judge_tiers(
+                tensors(judged, made, rounding_), rounding_,
+                [&](const ref::RoundingClass& other, const WantedRows&) { return tensors(judged, made, other); },
+                nullptr, [&](const WantedRows& wanted) { return hypotheses(wanted); });
+        };
         // The tiers take nearly as long as the reference, and need nothing of it.
         std::future<std::optional<Verdict>> beside =
             std::async(std::launch::async, [&]() -> std::optional<Verdict> {
                 if (!has_tier_data(problem_)) return std::nullopt;
-                return judge_tiers(
-                    tensors(judged, made, rounding_), rounding_,
-                    [&](const ref::RoundingClass& other, const WantedRows&) { return tensors(judged, made, other); },
-                    nullptr, [&](const WantedRows& wanted) { return hypotheses(wanted); });
+                return by_tiers();
             });
         const ExpectedOutputs packed = expected_of(problem_, rounding_);
         ExpectedOutputs expected = in_call_order(problem_, packed);
@@ -241,6 +252,8 @@ private:
             if (output.is_list() && is_judged(output.name))
                 join(verdict, of_.judge_lists(problem_, packed_bits(output, call_, made), rounding_));
         std::optional<Verdict> tiers = beside.get();
+        // Of other data, such as large logits, they do not say what rounding does, but what was computed in place of the right.
+        if (!tiers && verdict.failed() && has_finite_data(problem_)) tiers = by_tiers();
         if (!tiers) return verdict;
         if (verdict.failed()) {
             if (const std::string text = text_of_base_2(is_judged, made, packed); !text.empty())

@@ -60,7 +60,7 @@ bool needs_company(std::string_view property);
 bool is_of_other_calls(const Failure& one);
 /// Of such a law, and wrong without the company as well.
 bool is_wrong_alone(const Failure& one);
-inline constexpr const char* kWhenAlone = " (when called alone, too)";
+inline constexpr const char* kWhenAlone = " (when called alone, too: no matter of other calls)";
 
 /// All counterexamples of a run, in its order.
 std::vector<Failure> failures_of(const RunReport& report);

@@ -113,6 +113,15 @@ def test_the_likely_defect_has_a_name():
         testing.assert_attention_close(lengths, q, k, v, kv_length=[7, 33])
 
 
+def test_the_likely_defect_of_large_logits_has_a_name():
+    q, k, v = (np.random.default_rng(7).standard_normal((1, 20, 2, 16)).astype(np.float32) for _ in range(3))
+    q *= 16
+    out = attention_numpy.attention(q, k, v, None, None, None, None, 0.25, 0, -1, -1, 0)["out"]
+    testing.assert_attention_close(out, q, k, v)
+    with pytest.raises(AssertionError, match="looks like  out: softcap not applied, which explains 100 % of the error"):
+        testing.assert_attention_close(out, q, k, v, softcap=5.0)
+
+
 def test_pages_and_sequences_that_are_misread_have_a_name():
     random = np.random.default_rng(8)
     lengths, page = [33, 80, 19], 16
