@@ -37,7 +37,7 @@ std::string words_of_defect(const TierTensor& tensor, const Finding& found) {
                 return "gain " + percent(b) + " (scale left out?)";
             if (std::fabs((1 + b) / tensor.scale - 1) < 0.02 && tensor.scale != 1)
                 return "gain " + percent(b) + " (scale applied twice?)";
-            if (std::fabs(b + 2) < 0.02) return "gain " + percent(b) + " (sign reversed?)";
+            if (std::fabs(b + 2) < 0.008) return "gain " + percent(b) + " (sign reversed?)";
             return "gain " + percent(b) + (is_of_cut(tensor.dtype, b) ? " (cut, not rounded?)" : "");
         case ref::Defect::scale:
             return "scale inside the softmax off by " + percent(b);

@@ -86,6 +86,7 @@ std::string map_of_errors(const Spec& spec, const Tensor& tensor, const ref::Exp
     std::string row_word;
     for (std::size_t row = 0; row < rows; ++row) {
         const ElementPlace place = place_of(row * width);
+        if (place.row_word.empty()) continue;  // behind the last sequence
         row_word = place.row_word;
         double& worst = map.at(place.sequence, place.head, place.row);
         worst = std::max(worst, worst_of(expected, tensor, got, row * width, width));

@@ -11,10 +11,11 @@ namespace {
 constexpr const char* kTwoHeads =
     "attention{dtype=fp32 q=[40,40] kv=[3,3] layout=bshd kv_heads=2 group=1 dim=2 value_dim=2 data=zeros seed=0}";
 
-std::string picture(const std::string& line, const std::vector<std::size_t>& wrong) {
+std::string picture(const std::string& line, const std::vector<std::size_t>& wrong, const char* op = "attention",
+                    const char* output = "out") {
     const Spec spec = spec_of(line);
-    const Call call = find_operator("attention")->build(spec);
-    const Tensor& out = call.tensor("out");
+    const Call call = find_operator(op)->build(spec);
+    const Tensor& out = call.tensor(output);
     ref::ExpectedTensor expected(out.elements());
     for (double& bound : expected.bound) bound = 0.25;
     std::vector<std::uint32_t> got(out.elements(), 0);
@@ -32,6 +33,13 @@ TEST(Where, ShowsSequenceHeadAndTile) {
               "\n    sequence 0   head 1         0       0"
               "\n    sequence 1   head 0         0       0"
               "\n    sequence 1   head 1         0       4");
+}
+
+// Rows behind the last sequence belong to none, and have no word.
+TEST(Where, LeavesOutRowsBehindTheLastSequence) {
+    EXPECT_THAT(picture("nsa_compress_grad{dtype=fp16 seq=[70] heads=2 dim=16 block=32 stride=32 beyond=3 data=zeros seed=0}", {5},
+                        "nsa_compress_grad", "input_grad"),
+                testing::AllOf(testing::HasSubstr("by tile of 32 token rows"), testing::Not(testing::HasSubstr("sequence -1"))));
 }
 
 // One cell has no picture.
