@@ -70,6 +70,7 @@ void conclude(PropertyReport& report, std::int64_t needed, double most_unjudged,
 
 std::int64_t sufficient_time(const RunReport& report) {
     constexpr double kStep = 30, kFew = 3;
+    constexpr std::int64_t kMostDeclined = 4;
     double spent = 0, lacking = 0, cases = 0;
     for (const PropertyReport& one : report.properties) spent += one.seconds, cases += static_cast<double>(one.cases);
     const double usual = spent / std::max(cases, 1.0);  // seconds of a case
@@ -77,7 +78,7 @@ std::int64_t sufficient_time(const RunReport& report) {
         const auto met = static_cast<double>(one.cases - one.drawn.hardly_compared),
                    needed = static_cast<double>(one.drawn.needed);
         if (one.status != PropertyReport::Status::inconclusive || met >= needed) continue;
-        if (one.declined > one.cases) return 0;
+        if (one.declined > kMostDeclined * one.cases) return 0;  // of those that are declined the time is counted, too
         const double own = one.seconds / std::max(met, 1.0);
         lacking += (needed - met) * (met < kFew ? std::max(own, usual) : own);  // one that never ran took no time
     }

@@ -460,8 +460,10 @@ TEST(SufficientTime, IsSaidWhereOnlyTimeIsLacking) {
     several.properties.back().drawn.needed = 30, several.properties.back().declined = 0;
     EXPECT_EQ(sufficient_time(several), 180);
 
-    report.properties[0].declined = 11;
-    EXPECT_EQ(sufficient_time(report), 0) << "more declined than taken";
+    report.properties[0].declined = 25;
+    EXPECT_EQ(sufficient_time(report), 120);
+    report.properties[0].declined = 41;
+    EXPECT_EQ(sufficient_time(report), 0) << "hardly one is taken";
     report.properties[0].declined = 0;
     report.properties[0].cases = 30;
     EXPECT_EQ(sufficient_time(report), 0) << "inconclusive for another reason";
