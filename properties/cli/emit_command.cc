@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <set>
 
 #include "properties/cli/command.h"
 #include "properties/cli/emitted_case.h"
@@ -22,6 +23,9 @@ ref::RoundingClass class_of(const Arguments& arguments) {
     }
 }
 
+/// Laws that compare outputs with what is expected of one call, as the program does.
+const std::set<std::string, std::less<>> kJudgedByBounds{"agreement", "exact_lattice", "exact_integers", "non_finite", "sampled"};
+
 }  // namespace
 
 std::vector<std::string> emitted_languages() { return {"numpy", "torch", "c"}; }
@@ -29,6 +33,12 @@ std::vector<std::string> emitted_languages() { return {"numpy", "torch", "c"}; }
 int emit_command(const Arguments& arguments) {
     const auto [op, spec] = legal_case(arguments);
     const EmittedCase made = emitted_case(*op, spec, class_of(arguments));
+    // What other laws see, such as a gain below every bound, the program does not.
+    if (!arguments.property.empty() && !kJudgedByBounds.contains(arguments.property))
+        std::cerr << fmt::format(
+            "attncheck: note: {0} found this, and the program compares every output with its bound alone: it may find nothing wrong; "
+            "attncheck explain {0}\n",
+            arguments.property);
     std::cout << (arguments.emit == "c" ? emitted_c(made)
                                         : emitted_python(made, arguments.emit == "torch"));
     return kHeld;

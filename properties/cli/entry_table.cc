@@ -74,9 +74,10 @@ std::string entry_table_json() {
     return table.dump();
 }
 
-std::string catalogue_json() {
+std::string catalogue_json(const std::vector<std::string>& ops) {
     Json table = Json::object();
     for (const auto& op : operators()) {
+        if (!ops.empty() && std::ranges::find(ops, op->name()) == ops.end()) continue;
         Json one = op->schema().entry.pack ? describe(op->schema()) : Json::object();
         one["properties"] = Json::array();
         for (const Property& property : op->properties())

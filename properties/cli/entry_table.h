@@ -18,6 +18,6 @@ std::string entry_table_json();
 
 /// The same of all operators, with name, summary and kind of their properties: "properties":
 /// [{"name", "summary", "validation", "large"}, ...].
-std::string catalogue_json();
+std::string catalogue_json(const std::vector<std::string>& ops = {});
 
 }  // namespace attncheck::properties

@@ -33,8 +33,9 @@ namespace {
 using namespace attncheck::properties;
 
 int list(const Arguments& arguments) {
+    for (const std::string& name : arguments.ops) (void)operator_named(name);
     if (arguments.as_json) {
-        say("{}\n", catalogue_json());
+        say("{}\n", catalogue_json(arguments.ops));
         return 0;
     }
     prepare_terminal(std::cout, STDOUT_FILENO);
@@ -46,7 +47,6 @@ int list(const Arguments& arguments) {
             candidate->info().precision.empty() ? "not declared" : candidate->info().precision);
     if (candidate)
         for (const std::string& note : unknown_exports(candidate->info(), arguments)) say("note: {}\n", note);
-    for (const std::string& name : arguments.ops) (void)operator_named(name);
     for (const auto& op : operators()) {
         if (!arguments.ops.empty() && std::ranges::find(arguments.ops, op->name()) == arguments.ops.end()) continue;
         say("{}{}\n", op->name(),

@@ -85,7 +85,7 @@ void add_report_options(CLI::App& command, Arguments& arguments) {
     command.add_option("--html", arguments.html, "write the report as one HTML page")->type_name("FILE");
     command
         .add_option("--baseline", arguments.baseline,
-                    "JSON report of an earlier run: its smallest cases are run first; says which failures are new, fixed or the same; the exit "
+                    "JSON report of an earlier run: `verify` runs its smallest cases first; says which failures are new, fixed or the same; the exit "
                     "status counts new ones only")
         ->type_name("FILE");
     command

@@ -130,6 +130,7 @@ double seconds_of(const Arguments& arguments) {
 
 /// What a run covered that ended because nobody said how long it may take.
 std::string usual_end(const RunReport& report) {
+    if (report.duration_s < 0.8 * kUsualSeconds) return {};  // nothing was left to do: none is implemented, or all are declined
     std::int64_t searched = 0, enough = 0;
     for (const PropertyReport& p : report.properties) {
         searched += p.cases > 0;
@@ -316,8 +317,10 @@ int verify_command(const Arguments& arguments) {
                 report.notes.push_back(fmt::format("{} has no problems of full size: --large checks nothing of it", name));
     if (before) go_on_with(*before, arguments.resume, report, options);
     if (before && before->is_over) {
-        say("{} is of this run, which came to its end: {}\n", arguments.resume, verdict_of(before->exit_status));
-        return finish_report(arguments, read_report(arguments.resume), before->exit_status);
+        const std::string text = read_report(arguments.resume);
+        const MergedReport told = merge_json({{arguments.resume, text}});
+        say("{}{} is of this run, which came to its end: {}\n", told.table, arguments.resume, verdict_of(before->exit_status));
+        return finish_report(arguments, text, before->exit_status);
     }
     if (is_first) report.notes.push_back(fmt::format("{} of --resume is not there yet: the run begins", arguments.resume));
     catch_interrupts();

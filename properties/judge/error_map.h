@@ -33,7 +33,7 @@ struct ErrorMap {
     template <class Text, class Size>
     std::string text(const std::string& what, const std::string& row_word, Text&& text_of, Size&& size_of) const {
         constexpr std::size_t kMaxLines = 8, kMaxTiles = 8;
-        std::string out = fmt::format("\n  where: {} by tile of {} {} rows", what, kTile, row_word);
+        std::string out = fmt::format("\n  where: {} by tile of {} {}", what, kTile, row_word == "row" ? "rows" : row_word + " rows");
         const auto worst_of = [&](const auto& cells) {
             return *std::ranges::max_element(cells, std::less<>(), [&](const auto& one) { return size_of(one.second); });
         };

@@ -194,7 +194,8 @@ double rms_limit(double rows, double tests) {
 
 /// Other roundings to half have errors as large, of which the variance is known from above only.
 static bool tells_casts(const ref::RoundingClass& declared) {
-    return declared.scaling != ref::Scaling::half && !declared.steps_rounded && !declared.scores_rounded;
+    return declared.scaling != ref::Scaling::half && !declared.steps_rounded && !declared.scores_rounded && !declared.prob_kept &&
+           !declared.parts_rounded;
 }
 
 Verdict judge_tiers(const std::vector<TierTensor>& tensors, const ref::RoundingClass& declared,

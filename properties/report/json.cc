@@ -80,14 +80,19 @@ Json parsed_report(const std::string& text) {
         throw std::runtime_error("has " + std::to_string(text.size()) + " bytes, allowed: " +
                std::to_string(kMostBytes));
     std::vector<std::size_t> fields(kDeepest + 2);  // of the objects that are open, by depth
-    return Json::parse(text, [&](int depth, Json::parse_event_t event, Json&) {
+    const auto check = [&](int depth, Json::parse_event_t event, Json&) {
         const auto level = static_cast<std::size_t>(depth);
         if (level > kDeepest) throw std::runtime_error("nests deeper than a report does");
         if (event == Json::parse_event_t::object_start) fields[level + 1] = 0;
         if (event == Json::parse_event_t::key && ++fields[level] > kMostFields)
             throw std::runtime_error("has an object of more than " + std::to_string(kMostFields) + " fields");
         return true;
-    });
+    };
+    try {
+        return Json::parse(text, check);
+    } catch (const Json::parse_error&) {  // its text speaks of the program, not of the file
+        throw std::runtime_error("is not JSON");
+    }
 }
 
 Json bounds_json(const std::vector<BoundEvidence>& bounds) {

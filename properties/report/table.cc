@@ -177,7 +177,9 @@ void print_end(std::ostream& out, const RunReport& report, const std::vector<Cau
             out << fmt::format("{} of {} properties could not be judged; nothing was falsified\n",
                                std::ranges::count(report.properties, PropertyReport::Status::error,
                                                   &PropertyReport::status),
-                               report.properties.size());
+                               std::ranges::count_if(report.properties, [](const PropertyReport& one) {
+                                   return one.status != PropertyReport::Status::not_implemented;
+                               }));
             break;
         default:
             out << fitted(out, nothing_decided(report), 2);

@@ -101,7 +101,7 @@ private:
             report_.status = PropertyReport::Status::declined;
             report_.declined = options_.survey->declined;
             report_.note = options_.survey->scope.is_declared()
-                               ? "every case inside the library's own declaration was declined"
+                               ? "every case inside of what is declared was declined"
                                : "every case was declined";
             if (!options_.survey->reason.empty()) report_.note += ": " + options_.survey->reason;
             if (!options_.survey->scope.is_declared())

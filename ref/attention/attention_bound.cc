@@ -285,6 +285,11 @@ private:
             }
             const double o = std::fabs(output[d]), most = y.largest(0, d);
             if (std::isnan(o) || most == 0) continue;
+            // The stored output of a part may be any value over keep_prob, which the type may not hold.
+            if (roundoff_.part > 0 && keep_ > 1 && most >= max_finite(dtype_)) {
+                leave_unjudged(out, index);
+                continue;
+            }
             const double formula = (moved[d] + rho * pairs.size(i, d) +
                                     (row.sum_growth + row.split) * (1 + row.gained) * o) /
                                        low +

@@ -15,7 +15,7 @@ namespace attncheck::ref {
 namespace {
 
 constexpr double kOracleRoundoff = 0x1p-53;
-constexpr double kMinNormalBf16 = 0x1p-126;
+constexpr double kMinNormalFp32 = 0x1p-126;  // and of bf16
 
 /// RoundingClass::accumulator_roundoff of acc=half: which half is known only when a sum is
 /// finished.
@@ -158,8 +158,6 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
     return false;
 }
 
-bool is_bf16_subnormal(double v) { return v != 0 && std::fabs(v) < kMinNormalBf16; }
-
 }  // namespace
 
 RoundingClass parse_rounding_class(std::string_view text) {
@@ -291,7 +289,8 @@ void ProductSum::add(double a, double b) {
     if (std::isfinite(product)) magnitude += std::fabs(product);
     terms += 1;
     lowest_bit = std::min(lowest_bit, lowest_set_bit(a) + lowest_set_bit(b));
-    if (is_bf16_subnormal(a) || is_bf16_subnormal(b)) flushed += std::fabs(product);
+    const auto is_subnormal = [&](double v) { return v != 0 && std::fabs(v) < least; };
+    if (is_subnormal(a) || is_subnormal(b)) flushed += std::fabs(product);
 }
 
 void finish(const ProductSum& sum, const Precision& precision, ExpectedTensor& out,
@@ -305,9 +304,10 @@ void finish(const ProductSum& sum, const Precision& precision, ExpectedTensor& o
 
     const Accumulator accumulator = accumulator_of(precision);
 
-    // All numbers are multiples of 2^lowest_bit, hence none a bf16 subnormal if it is >= -126.
-    const bool flushes = output == Dtype::bf16 && rounding.flush_bf16_subnormals &&
-                         (sum.flushed > 0 || sum.lowest_bit < -126);
+    // All numbers are multiples of 2^lowest_bit, hence none subnormal in fp32 or bf16 if it is >= -126.
+    const double least = min_normal(output);
+    const bool flushes = (rounding.flush_subnormals || (output == Dtype::bf16 && rounding.flush_bf16_subnormals)) &&
+                         (sum.flushed > 0 || sum.lowest_bit < -126 || (sum.exact != 0 && std::fabs(sum.exact) < least));
     const bool exact_in_fp32 = !flushes && accumulator.roundoff <= 0x1p-24 &&
                                sum.lowest_bit >= -149 &&
                                sum.magnitude < power_of_two(sum.lowest_bit + 24);
@@ -319,10 +319,11 @@ void finish(const ProductSum& sum, const Precision& precision, ExpectedTensor& o
         error = growth * sum.magnitude;
         if (sum.lowest_bit < accumulator.quantum) error += sum.terms * accumulator.underflow;
         // Flushed inputs, then every product and every partial sum, then the result.
-        if (flushes) error += sum.flushed + (2 * sum.terms + 1) * kMinNormalBf16;
+        if (flushes) error += sum.flushed + 2 * sum.terms * (rounding.accumulator_roundoff < 0 ? least : kMinNormalFp32);
         // binary64 rounds too, here and in `magnitude`, unless 53 bits hold every partial sum.
         if (!(sum.magnitude < power_of_two(sum.lowest_bit + 53)))
             error += 2 * gamma(sum.terms, kOracleRoundoff) * (sum.magnitude + error);
+        if (flushes && std::fabs(sum.exact) < least + error) error += least;
     }
     finish(sum.exact, error, peak, accumulator.largest, output, out, index);
 }

@@ -129,9 +129,10 @@ int lowest_set_bit(double value);
 /// type.
 struct ProductSum {
     double exact = 0, magnitude = 0;
-    double flushed = 0;        ///< sum of |a_i b_i| with a bf16 subnormal; 0 if none is flushed
+    double flushed = 0;        ///< sum of |a_i b_i| with a subnormal; 0 if none is flushed
     int lowest_bit = 1 << 20;  ///< exponent of the lowest set bit of any non-zero product
     double terms = 0;
+    double least = 0x1p-126;  ///< what is smaller is subnormal: 2^-14 of fp16
 
     void add(double a, double b);
 };

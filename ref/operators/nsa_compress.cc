@@ -37,15 +37,16 @@ void require_shape(const CompressShape& shape) {
 struct Operand {
     std::span<const double> value;
     std::vector<int> lowest;  ///< lowest_set_bit per element
-    bool flushable = false;   ///< holds a bf16 subnormal
+    double least;             ///< what is smaller is subnormal
+    bool flushable = false;   ///< holds a subnormal
 
-    explicit Operand(std::span<const double> values) : value(values), lowest(values.size()) {
+    Operand(std::span<const double> values, Dtype dtype) : value(values), lowest(values.size()), least(min_normal(dtype)) {
         for (std::size_t i = 0; i < values.size(); ++i) {
             lowest[i] = lowest_set_bit(values[i]);
             flushable |= subnormal(i);
         }
     }
-    bool subnormal(std::size_t i) const { return value[i] != 0 && std::fabs(value[i]) < 0x1p-126; }
+    bool subnormal(std::size_t i) const { return value[i] != 0 && std::fabs(value[i]) < least; }
 };
 
 /// ProductSum for every element of a tensor, one array per field: the inner loops run over
@@ -109,8 +110,9 @@ struct ProductSums {
 };
 
 bool may_flush(const Precision& precision, const Operand& a, const Operand& b) {
-    return precision.dtype == Dtype::bf16 && precision.rounding.flush_bf16_subnormals &&
-           (a.flushable || b.flushable);
+    const bool flushes = precision.rounding.flush_subnormals ||
+                         (precision.dtype == Dtype::bf16 && precision.rounding.flush_bf16_subnormals);
+    return flushes && (a.flushable || b.flushable);
 }
 
 }  // namespace
@@ -130,7 +132,7 @@ ExpectedTensor expected_nsa_compress(const CompressShape& shape, const Precision
                  shape.total_tokens * row);
     require_size("weight", weight.size(), "block * heads", shape.block * heads);
 
-    const Operand x(input), w(weight);
+    const Operand x(input, precision.dtype), w(weight, precision.dtype);
     ExpectedTensor expected(shape.total_blocks() * row);
     ProductSums sums(row, may_flush(precision, x, w));
     for_each_block(shape, [&](std::int64_t output_row, std::int64_t first_token) {
@@ -159,7 +161,7 @@ ExpectedCompressGrad expected_nsa_compress_grad(const CompressShape& shape,
                  shape.total_tokens * row);
     require_size("weight", weight.size(), "block * heads", shape.block * heads);
 
-    const Operand dy(output_grad), x(input), w(weight);
+    const Operand dy(output_grad, precision.dtype), x(input, precision.dtype), w(weight, precision.dtype);
     ProductSums input_sums(shape.total_tokens * row, may_flush(precision, w, dy));
     ProductSums weight_sums(shape.block * heads, may_flush(precision, dy, x));
     std::vector<std::int64_t> windows(

@@ -252,6 +252,14 @@ TEST_F(LargeTest, DeclaredFeaturesAreKeptTo) {
     EXPECT_THAT(none.printed, HasSubstr("not checked"));
 }
 
+// What lies in hidden keys goes with kv_length, and sequences of one length with a padded layout.
+TEST_F(LargeTest, DeclaredFeaturesLeaveLegalCases) {
+    const Ran ran = run_line(quoted(COMMAND_PATH) + " verify --large 256 --samples 4 --seed 1 --op attention --features 'attention: kv_length=none "
+                             "bias=none mask=none layout=bshd' --candidate " + quoted(MUTANTS_PATH) + " 2>&1");
+    EXPECT_EQ(ran.status, 0) << ran.printed;
+    EXPECT_THAT(ran.printed, AllOf(HasSubstr("every property held"), Not(HasSubstr("not checked")), Not(HasSubstr("hidden_keys=nan"))));
+}
+
 // A gradient that goes by its own, unrounded output is as far from the given one as both may be from the exact one.
 TEST_F(LargeTest, AnOwnForwardHasItsOwnErrors) {
     const Ran ran = run_line(

@@ -31,6 +31,7 @@ struct Pairs {
 
 Expected expect_sum(const Pairs& pairs, Dtype type, const RoundingClass& rounding = {}) {
     ProductSum sum;
+    sum.least = min_normal(type);
     for (std::size_t i = 0; i < pairs.size(); ++i) sum.add(pairs.a[i], pairs.b[i]);
     ExpectedTensor out(3);
     finish(sum, {type, rounding}, out, 1);
@@ -472,6 +473,18 @@ TEST(Finish, DeclaresWhatItCannotCheck) {
     finish(sum, Dtype::fp16, out, 0);
     EXPECT_EQ(out.bound[0], kInfinity);
     EXPECT_EQ(out.overflow[0], Overflow::any);
+}
+
+// ftz=all: a subnormal number of fp16 may be 0, stored or given; sums are formed in fp32.
+TEST(ErrorBound, GrantsFlushedSubnormalsOfFp16) {
+    const RoundingClass flush = parse_rounding_class("ftz=all");
+    EXPECT_GE(expect_sum({{0x1p-8}, {0x1p-7}}, Dtype::fp16, flush).bound, 0x1p-15);
+    EXPECT_EQ(expect_sum({{0x1p-8}, {0x1p-7}}, Dtype::fp16, parse_rounding_class("ftz=bf16")).bound, 0);
+    EXPECT_GE(expect_sum({{0x1p-15}, {1000}}, Dtype::fp16, flush).bound, 1000 * 0x1p-15);
+    EXPECT_LT(expect_sum({{0x1p-15, 1}, {1, 1}}, Dtype::fp16, flush).bound, 0x1p-15 + 0x1p-11 + 0x1p-20);
+    EXPECT_EQ(expect_sum({{0x1p-8, 1}, {0x1p-7, 1}}, Dtype::fp16, flush).bound,
+              expect_sum({{0x1p-8, 1}, {0x1p-7, 1}}, Dtype::fp16).bound);  // no number is subnormal
+    EXPECT_EQ(expect_sum({{0x1p-8, 0x1p-8}, {0x1p-7, -0x1p-7}}, Dtype::fp16, flush).bound, 0);
 }
 
 // ---- Rounding classes

@@ -233,8 +233,10 @@ TEST(CompressGradient, IsAdjointToTheForward) {
 struct Plain {
     std::vector<ProductSum> output, input_grad, weight_grad;
 
-    explicit Plain(const Problem& p)
+    Plain(const Problem& p, Dtype type)
         : output(p.output_grad.size()), input_grad(p.input.size()), weight_grad(p.weight.size()) {
+        for (auto* sums : {&output, &input_grad, &weight_grad})
+            for (ProductSum& sum : *sums) sum.least = min_normal(type);
         const std::int64_t heads = p.shape.heads, dim = p.shape.head_dim;
         for_each_block(p.shape, [&](std::int64_t j, std::int64_t token) {
             for (std::int64_t r = 0; r < p.shape.block; ++r)
@@ -262,7 +264,7 @@ void expect_same(const std::vector<ProductSum>& sums, Dtype type, const Rounding
 
 TEST(CompressBounds, AreThoseOfThePlainSums) {
     Random random(21);
-    const char* classes[] = {"default", "ftz=bf16", "acc=half", "acc=fp64 ftz=bf16"};
+    const char* classes[] = {"default", "ftz=bf16", "acc=half", "acc=fp64 ftz=bf16", "ftz=all", "acc=half ftz=all"};
     for (int i = 0; i < 400; ++i) {
         Problem p = draw_problem(random);
         const Dtype type = i % 2 ? Dtype::bf16 : Dtype::fp16;
@@ -274,8 +276,8 @@ TEST(CompressBounds, AreThoseOfThePlainSums) {
                 if (random() % 11 == 0) v = 0;
             }
         }
-        const RoundingClass rounding = parse_rounding_class(classes[i / 2 % 4]);
-        const Plain plain(p);
+        const RoundingClass rounding = parse_rounding_class(classes[i / 2 % 6]);
+        const Plain plain(p, type);
         const auto grad =
             expected_nsa_compress_grad(p.shape, {type, rounding}, p.output_grad, p.input, p.weight);
         expect_same(plain.output, type, rounding,

@@ -82,7 +82,7 @@ void sample_beyond_tiles(Random& random, Spec& spec) {
     auto& n = spec.numbers;
     const bool has_group = random.chance(50);
     n[kKvHeads] = 1;
-    n[kGroup] = has_group ? random.pick<Int>({9, 12, 16}) : 1;
+    n[kGroup] = has_group ? 16 : 1;
     n[kDim] = n[kValueDim] = 128;
     n[kBlock] = has_group ? 16 : random.pick<Int>({80, 96, 128});
     n[kStride] = 16;

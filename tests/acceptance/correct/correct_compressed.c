@@ -13,6 +13,7 @@ typedef struct {
     int pairs;   /* sums of halves, of quarters, ... */
     int lse;     /* the statistics are (LSE, 1) */
     int parts;   /* of the keys, merged by their stored LSE; P = exp(s - LSE) */
+    int flush;   /* subnormal numbers of fp16 are 0 as they are read and written */
     int steps;   /* <q, k> is stored in the type of the inputs; a list takes NaN for the largest score */
 } style;
 
@@ -23,6 +24,7 @@ static const style kStyles[] = {
     {.name = "lse_pair", .precision = "stats=lse", .fp64 = 1, .lse = 1},
     {.name = "split", .precision = "split=lse", .parts = 3},
     {.name = "steps", .precision = "steps=half", .steps = 1},
+    {.name = "flush", .precision = "ftz=all", .flush = 1},
 };
 
 static const style* the_style(void) {
@@ -54,13 +56,21 @@ static double sum_of(const style* s, const double* a, int64_t a_step, const doub
 static atomic_uint calls;
 static int64_t first_of_call(const style* s) { return s->rotates ? (int64_t)(atomic_fetch_add(&calls, 5) % 64) : 0; }
 
+/* flush: subnormal numbers are 0. */
+static double* flushed(double* all, int32_t type, int64_t count) {
+    const double least = type == ATTNCHECK_FLOAT16 ? 0x1p-14 : 0x1p-126;
+    for (int64_t i = 0; all && the_style()->flush && i < count; ++i)
+        if (fabs(all[i]) < least) all[i] = 0;
+    return all;
+}
+
 /* A tensor of three dimensions, dense; NULL without memory. */
 static double* dense(const attncheck_tensor* t) {
     double* all = calloc((size_t)(t->shape[0] * t->shape[1] * t->shape[2]) + 1, sizeof *all);
     for (int64_t i = 0; all && i < t->shape[0]; ++i)
         for (int64_t n = 0; n < t->shape[1]; ++n)
             load_row(t, i * t->strides[0] + n * t->strides[1], all + (i * t->shape[1] + n) * t->shape[2]);
-    return all;
+    return flushed(all, t->dtype, t->shape[0] * t->shape[1] * t->shape[2]);
 }
 /* [l, N] as [N, l]. */
 static double* weights_of(const attncheck_tensor* w) {
@@ -68,9 +78,10 @@ static double* weights_of(const attncheck_tensor* w) {
     for (int64_t r = 0; all && r < w->shape[0]; ++r)
         for (int64_t n = 0; n < w->shape[1]; ++n)
             all[n * w->shape[0] + r] = load(w, r * w->strides[0] + n * w->strides[1]);
-    return all;
+    return flushed(all, w->dtype, w->shape[0] * w->shape[1]);
 }
-static void store_dense(const attncheck_tensor* t, const double* all) {
+static void store_dense(const attncheck_tensor* t, double* all) {
+    flushed(all, t->dtype, t->shape[0] * t->shape[1] * t->shape[2]);
     for (int64_t i = 0; i < t->shape[0]; ++i)
         for (int64_t n = 0; n < t->shape[1]; ++n)
             store_row(t, i * t->strides[0] + n * t->strides[1], all + (i * t->shape[1] + n) * t->shape[2]);
@@ -136,6 +147,7 @@ int attncheck_nsa_compress_grad(const attncheck_nsa_compress_grad_args* a) {
         row += blocks;
     }
     store_dense(&a->input_grad, dx);
+    flushed(dw, a->weight_grad.dtype, length * heads);
     for (int64_t r = 0; r < length; ++r)
         for (int64_t n = 0; n < heads; ++n)
             store(&a->weight_grad, r * a->weight_grad.strides[0] + n * a->weight_grad.strides[1], dw[r * heads + n]);

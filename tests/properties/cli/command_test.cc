@@ -46,6 +46,7 @@ TEST_F(CommandTest, ListSaysWhatThereIs) {
     EXPECT_EQ(all.status, 0);
     EXPECT_THAT(all.printed, AllOf(HasSubstr("nsa_compress\n"), HasSubstr("nsa_compress_grad\n"),
                                    HasSubstr("agreement"), HasSubstr("validation")));
+    EXPECT_THAT(attncheck("list --json --op attention_merge").printed, AllOf(HasSubstr("\"attention_merge\": {"), Not(HasSubstr("nsa_compress"))));
     const Ran one = attncheck("list --candidate " + quoted(candidate_path("slow_but_correct")));
     EXPECT_THAT(one.printed, AllOf(HasSubstr("slow but correct"), HasSubstr("acc=fp32"),
                                    HasSubstr("nsa_compress  (implemented)"),
@@ -122,6 +123,20 @@ TEST_F(CommandTest, NothingCheckedIsStatusThree) {
               3);
 }
 
+// A program that is emitted compares with bounds; what other laws found it may not see.
+TEST_F(CommandTest, EmittedProgramsSayWhatTheyDoNotCheck) {
+    const std::string emit = "reproduce 'attention_merge{dtype=fp16 parts=2 rows=1 heads=1 dim=1 weights=equal data=zeros seed=0}' --emit c --property ";
+    EXPECT_THAT(attncheck(emit + "deviation").printed, AllOf(HasSubstr("note: deviation found this"), HasSubstr("int main")));
+    EXPECT_THAT(attncheck(emit + "agreement").printed, Not(HasSubstr("note:")));
+}
+
+// More time is no help where everything is declined at once.
+TEST_F(CommandTest, NoTimeIsOverWhereNothingIsTaken) {
+    const Ran ran = attncheck("verify --seed 1 --no-validation --candidate " + quoted(candidate_path("declines")));
+    EXPECT_EQ(ran.status, 3);
+    EXPECT_THAT(ran.printed, Not(HasSubstr("the usual")));
+}
+
 // What a library takes can be declared; what no operator or field is called is named, with what is.
 TEST_F(CommandTest, FeaturesAreDeclared) {
     const std::string line = "verify --op flash_attention_score --property memory --no-validation "
@@ -135,7 +150,7 @@ TEST_F(CommandTest, FeaturesAreDeclared) {
     expect_refusal(line + "'dim=64'", {"names no operator"});
     const Ran declined = attncheck(line + "'flash_attention_score: dim=7' -v");
     EXPECT_EQ(declined.status, 3) << declined.printed;
-    EXPECT_THAT(declined.printed, HasSubstr("inside the library's own declaration was declined"));
+    EXPECT_THAT(declined.printed, HasSubstr("inside of what is declared was declined"));
 }
 
 // A misspelt export is named with the entry point that it resembles, and an operator that must be
