@@ -1,5 +1,8 @@
 #include "rounding_emulator.h"
 
+#include <cmath>
+#include <utility>
+
 #include "rounded_sums.h"
 
 namespace attncheck::tiers {
@@ -35,13 +38,18 @@ std::string Emulation::name() const {
 
 Outputs emulate(const properties::CompressProblem& problem, const Emulation& emulation) {
     const ref::CompressShape& s = problem.shape;
-    const auto x = problem.values(properties::kCmpInput), w = problem.values(properties::kCmpWeight);
+    const auto flushed = [&](std::vector<double> values) {
+        for (double& value : values)
+            if (emulation.flush && std::fabs(value) < ref::min_normal(problem.dtype)) value = 0;
+        return values;
+    };
+    const auto x = flushed(problem.values(properties::kCmpInput)), w = flushed(problem.values(properties::kCmpWeight));
     using Int = std::int64_t;
     using Size = std::size_t;
     const Int row = s.heads * s.head_dim;
     const Sums sums = emulation.sums;
     std::vector<double> y(static_cast<Size>(s.total_blocks() * row)), dx(x.size()), dw(w.size());
-    const auto dy = problem.gradient ? problem.values(properties::kCmpOutputGrad) : std::vector<double>{};
+    const auto dy = problem.gradient ? flushed(problem.values(properties::kCmpOutputGrad)) : std::vector<double>{};
     ref::for_each_block(s, [&](Int output_row, Int first_token) {
         for (Int r = 0; r < s.block; ++r)
             for (Int n = 0; n < s.heads; ++n) {
@@ -59,8 +67,10 @@ Outputs emulate(const properties::CompressProblem& problem, const Emulation& emu
                             as_float(dot(sums, dy.data() + to, x.data() + at, s.head_dim)), 1);
             }
     });
-    for (auto* out : {&y, &dx, &dw})
+    for (auto* out : {&y, &dx, &dw}) {
         for (double& value : *out) value = store(problem.dtype, value);
+        *out = flushed(std::move(*out));
+    }
     if (problem.gradient) return {{"input_grad", dx}, {"weight_grad", dw}};
     return {{"output", y}};
 }
