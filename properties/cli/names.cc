@@ -29,7 +29,9 @@ const Operator& operator_named(const std::string& name) {
     throw UsageError(unknown_name("operator", name, operator_names()));
 }
 
-Spec case_of(const std::string& line) {
+Spec case_of(const std::string& text) {
+    const std::size_t first = text.find_first_not_of(" \t");  // as reports indent it
+    const std::string line = first == text.npos ? text : text.substr(first);
     const std::size_t brace = line.find('{');
     if (const std::string name = line.substr(0, brace); brace != line.npos && !name.empty() && !find_operator(name))
         throw UsageError("case: " + unknown_name("operator", name, operator_names()));

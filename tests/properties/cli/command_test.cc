@@ -128,6 +128,8 @@ TEST_F(CommandTest, EmittedProgramsSayWhatTheyDoNotCheck) {
     const std::string emit = "reproduce 'attention_merge{dtype=fp16 parts=2 rows=1 heads=1 dim=1 weights=equal data=zeros seed=0}' --emit c --property ";
     EXPECT_THAT(attncheck(emit + "deviation").printed, AllOf(HasSubstr("note: deviation found this"), HasSubstr("int main")));
     EXPECT_THAT(attncheck(emit + "agreement").printed, Not(HasSubstr("note:")));
+    EXPECT_EQ(attncheck("reproduce '  attention_merge{dtype=fp16 parts=2 rows=1 heads=1 dim=1 weights=equal data=zeros seed=0}' --emit c").status, 0)
+        << "a line as reports indent it";
 }
 
 // More time is no help where everything is declined at once.
