@@ -300,6 +300,24 @@ TEST(Attention, SumsOfALateRescaleMayOverflow) {
     EXPECT_FALSE(is_open(30000, Dtype::fp16));
 }
 
+// The output of a part is a value over keep_prob, which the type it is stored in may not hold (split=half).
+TEST(Attention, StoredPartsOfADropoutMayOverflow) {
+    NeutralAttentionShape s = padded(1, 1, 2);
+    s.head_dim = s.value_dim = 1;
+    const Values query{1}, key{0, 0};
+    const auto is_open = [&](double value, double keep, const char* words) {
+        const Values values{0, value};
+        AttentionInputs<double> in = s.inputs(query, key, values);
+        in.keep_prob = keep;
+        return expected_attention({s.dense(), attention_columns(s), in}, {Dtype::fp16, parse_rounding_class(words)}).output.overflow[0] ==
+               Overflow::any;
+    };
+    EXPECT_TRUE(is_open(32768, 0.5, "split=half"));  // half of it is the output
+    EXPECT_FALSE(is_open(32768, 0.5, "split=lse"));
+    EXPECT_FALSE(is_open(32704, 0.5, "split=half"));
+    EXPECT_FALSE(is_open(65504, 1, "split=half"));
+}
+
 /// One query and one key.
 struct SmallProblem {
     NeutralAttentionShape shape = padded(1, 1, 1);
