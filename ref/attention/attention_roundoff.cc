@@ -65,8 +65,7 @@ AttentionRoundoff::AttentionRoundoff(const Precision& precision)
       lse_statistics(precision.rounding.lse_statistics),
       own_forward(precision.rounding.own_forward) {
     const auto& [dtype, rounding] = precision;
-    const bool flushes = rounding.flush_subnormals ||
-                         (dtype == Dtype::bf16 && rounding.flush_bf16_subnormals);
+    const bool flushes = flushes_subnormals(precision);
     const double storage = unit_roundoff(dtype);
     if (flushes) storage_eta = min_normal(dtype);
     const bool casts_prob = rounding.prob_rounded || rounding.steps_rounded,

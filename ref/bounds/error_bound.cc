@@ -160,6 +160,11 @@ bool apply(std::string_view key, std::string_view value, RoundingClass& rounding
 
 }  // namespace
 
+bool flushes_subnormals(const Precision& precision) {
+    const RoundingClass& rounding = precision.rounding;
+    return rounding.flush_subnormals || (precision.dtype == Dtype::bf16 && rounding.flush_bf16_subnormals);
+}
+
 RoundingClass parse_rounding_class(std::string_view text) {
     RoundingClass rounding;
     std::vector<std::string_view> words;
@@ -306,7 +311,7 @@ void finish(const ProductSum& sum, const Precision& precision, ExpectedTensor& o
 
     // All numbers are multiples of 2^lowest_bit, hence none subnormal in fp32 or bf16 if it is >= -126.
     const double least = min_normal(output);
-    const bool flushes = (rounding.flush_subnormals || (output == Dtype::bf16 && rounding.flush_bf16_subnormals)) &&
+    const bool flushes = flushes_subnormals(precision) &&
                          (sum.flushed > 0 || sum.lowest_bit < -126 || (sum.exact != 0 && std::fabs(sum.exact) < least));
     const bool exact_in_fp32 = !flushes && accumulator.roundoff <= 0x1p-24 &&
                                sum.lowest_bit >= -149 &&

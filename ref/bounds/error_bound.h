@@ -70,6 +70,9 @@ struct Precision {
     Precision(Dtype stored, RoundingClass rounds = {}) : dtype(stored), rounding(rounds) {}
 };
 
+/// Whether subnormal numbers of the stored type may be zero (ftz=).
+bool flushes_subnormals(const Precision& precision);
+
 /// "default", "fp32", or a list such as "acc=fp32 p=half ds=half ftz=bf16" (separators: blanks or
 /// commas). acc: fp32, fp32-truncating (u = 2^-23), fp64, half (stored as -1: u of the storage type
 /// is then used). p: half, kept, fp32. ds: half, fp32. sum: fp32, rounded (the row sum adds up the rounded P). ftz:

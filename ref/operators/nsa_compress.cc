@@ -110,9 +110,7 @@ struct ProductSums {
 };
 
 bool may_flush(const Precision& precision, const Operand& a, const Operand& b) {
-    const bool flushes = precision.rounding.flush_subnormals ||
-                         (precision.dtype == Dtype::bf16 && precision.rounding.flush_bf16_subnormals);
-    return flushes && (a.flushable || b.flushable);
+    return flushes_subnormals(precision) && (a.flushable || b.flushable);
 }
 
 }  // namespace

@@ -19,18 +19,13 @@ bool depends(const CompressProblem& problem, const std::string& output, Compress
     return is_weight_grad(problem, output) == (argument == kCmpInput);
 }
 
-/// Whether subnormal numbers of the type may be zero.
-bool flushes(const PropertyContext& context, ref::Dtype dtype) {
-    return context.rounding.flush_subnormals || (dtype == ref::Dtype::bf16 && context.rounding.flush_bf16_subnormals);
-}
-
 /// Scaling one argument by a power of two scales what depends on it, bit for bit.
 /// Why     rounding to nearest does not depend on the exponent away from overflow and underflow.
 /// Domain  moderate data; elements that are subnormal or overflow in either run are skipped.
 /// Kills   hidden constants, clamping, mixed precision that depends on magnitude.
 Verdict power_of_two(const Spec& spec, PropertyContext& context) {
     CompressProblem problem(spec);
-    if (flushes(context, problem.dtype))
+    if (ref::flushes_subnormals({problem.dtype, context.rounding}))
         for (auto& bits : problem.bits) drop_tiny(problem.dtype, bits);
     CompressProblem scaled = problem;
     Random random(mix(spec.seed));
@@ -97,7 +92,8 @@ Verdict one_hot(const Spec& spec, PropertyContext& context) {
         }
     });
     std::vector<double> allowed(got.size(), 0);
-    for (std::size_t k = 0; k < allowed.size() && flushes(context, problem.dtype); ++k)
+    const bool flushes = ref::flushes_subnormals({problem.dtype, context.rounding});
+    for (std::size_t k = 0; k < allowed.size() && flushes; ++k)
         if (std::fabs(expected[k]) < ref::min_normal(problem.dtype)) allowed[k] = std::fabs(expected[k]);
     return verdict_on_difference(name, expected, got, allowed, "one-hot weights copy", run.place(name));
 }

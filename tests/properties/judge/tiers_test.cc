@@ -79,7 +79,7 @@ TEST(Tiers, ElementsWithoutAFiniteVarianceAreNoEvidence) {
             << words;
 }
 
-// Rows over the same two keys have nearly the same P. They round one number, which lies beside the border of two cells.
+// All rows see the same two keys, and have nearly the same P. So all of them round nearly the same number.
 TEST(Tiers, RowsWithOneRoundingAreNoFinding) {
     constexpr std::size_t kCrowd = 220, kAll = 400, kWidth = 4;
     const auto tensor_of = [](bool is_crowded) {
